@@ -1,0 +1,38 @@
+# Two commands: `make demo` and `make test`. Each does all of its own set-up.
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check mutants clean setup setup-test lock
+
+demo: setup
+	@$(BIN)/jetbridge demo
+
+test: setup-test check
+	$(BIN)/pytest
+
+check: setup-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy jetbridge
+	$(BIN)/lint-imports
+
+mutants: setup-test
+	$(BIN)/python -m tests.mutants
+
+setup: $(VENV)/.run
+setup-test: $(VENV)/.test
+
+$(VENV)/.run: requirements.lock pyproject.toml scripts/setup
+	@scripts/setup run
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.run scripts/setup
+	@scripts/setup test
+	@touch $@
+
+# After a change of the dependencies in pyproject.toml: writes the lock file anew.
+lock: setup-test
+	$(BIN)/pip-compile -q --generate-hashes --allow-unsafe --no-strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra dev -o requirements.lock pyproject.toml
+
+clean:
+	rm -rf $(VENV) build *.egg-info

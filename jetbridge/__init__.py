@@ -1,0 +1,1 @@
+"""Jetbridge gets a GPU, or any PCI device, into a virtual machine."""

@@ -1,0 +1,1 @@
+"""The HTTP front doors: one file per noun."""

@@ -1,0 +1,1 @@
+"""What happens next to a server: build, reschedule, delete."""

@@ -1,0 +1,1 @@
+"""Options, nova.conf and the fleet file."""

@@ -1,0 +1,53 @@
+"""The options as one frozen value. Rooms take a ``Settings`` (or a single value), never a config object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Field names are GROUP_OPTION without the group for [DEFAULT]; ``config.overrides.apply_overrides`` takes (group, option) names as
+    operators write them. Lists of JSON options stay text exactly as written (device_spec, alias): their
+    parsers in ``pci/`` report errors with that text.
+    """
+
+    # [pci]
+    pci_device_spec: tuple[str, ...] = ()
+    pci_alias: tuple[str, ...] = ()
+    pci_report_in_placement: bool = False
+    # [filter_scheduler]
+    enabled_filters: tuple[str, ...] = ("ComputeFilter", "PciPassthroughFilter", "NUMATopologyFilter")
+    pci_in_placement: bool = False
+    pci_weight_multiplier: float = 1.0
+    host_subset_size: int = 1
+    shuffle_best_same_weighed_hosts: bool = False
+    # [scheduler]
+    max_attempts: int = 3
+    # [compute]
+    packing_host_numa_cells_allocation_strategy: bool = False
+    cpu_dedicated_set: str | None = None
+    cpu_shared_set: str | None = None
+    # [DEFAULT]
+    cpu_allocation_ratio: float = 4.0
+    ram_allocation_ratio: float = 1.0
+    disk_allocation_ratio: float = 1.0
+    reserved_host_memory_mb: int = 512
+    reserved_host_disk_mb: int = 0
+    update_resources_interval: int = 60
+    service_down_time: int = 60
+    report_interval: int = 10
+    # [libvirt]
+    connection_uri: str = "qemu:///system"
+    virt_type: str = "kvm"
+    num_pcie_ports: int = 0
+    # [api]
+    auth_strategy: str = "none"  # none, http_basic
+    http_basic_auth_user_file: Path | None = None
+    # [jetbridge]
+    keep_days: int = 14
+    workers: int = 16
+    # the file each option came from, for messages: (group, option) -> path
+    origins: Mapping[tuple[str, str], str] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""Tables, migrations and queries: the only room that writes SQL."""

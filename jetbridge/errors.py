@@ -1,0 +1,233 @@
+"""The errors of Jetbridge: one base class, a message template and a stable code each.
+
+Every error that a person can meet names the field, the value and the fix. ``http_status`` is what
+an API caller sees when the error reaches one synchronously (docs/reference.md, Errors).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class JetbridgeError(Exception):
+    """Base of all errors.
+
+    Built from keyword arguments that fill ``template``, or from one ready message:
+    ``PciInvalidAlias(reason="...")`` or ``JetbridgeError("text")``.
+    """
+
+    template: ClassVar[str] = "An unknown error occurred."
+    http_status: ClassVar[int] = 500
+
+    def __init__(self, message: str | None = None, **facts: Any) -> None:
+        self.facts = facts
+        self.message = self.template.format(**facts) if message is None else message
+        super().__init__(self.message)
+
+    @property
+    def code(self) -> str:
+        """Stable name of the kind of error, for scripts and messages between services."""
+        return type(self).__name__
+
+
+class Invalid(JetbridgeError):
+    """The caller's input is wrong."""
+
+    template = "Bad request: {reason}"
+    http_status = 400
+
+
+class NotFound(JetbridgeError):
+    template = "{noun} {key} could not be found."
+    http_status = 404
+
+
+class Forbidden(JetbridgeError):
+    template = "Not authorized: {reason}"
+    http_status = 403
+
+
+class Conflict(JetbridgeError):
+    template = "Conflict: {reason}"
+    http_status = 409
+
+
+class NotSupported(Invalid):
+    template = "Not supported: {reason}"
+
+
+class ServiceUnavailable(JetbridgeError):
+    template = "{reason}"
+    http_status = 503
+
+
+# --- configuration and devices ----------------------------------------------------------------
+
+
+class InvalidConfiguration(Invalid):
+    template = "Invalid configuration: {reason}"
+
+
+class PciConfigInvalidSpec(Invalid):
+    template = "Invalid [pci]device_spec config: {reason}"
+
+
+class PciDeviceWrongAddressFormat(JetbridgeError):
+    template = "The PCI address {address} has an incorrect format."
+
+
+class PciDeviceInvalidDeviceName(JetbridgeError):
+    template = "Invalid [pci]device_spec config: devname and address exclude each other, both are given in {spec}"
+
+
+class PciDeviceRemoteManagedNotPresent(JetbridgeError):
+    template = "Invalid [pci]device_spec config: the remote-managed device {devname} is not present on this host"
+
+
+class PciDeviceInvalidPFRemoteManaged(JetbridgeError):
+    template = "Invalid [pci]device_spec config: PF {address} must not be remote-managed, only its VFs can be"
+
+
+class PciDeviceNotFoundById(NotFound):
+    template = "PCI device {id} not found"
+
+
+class PciDeviceNotFound(NotFound):
+    template = "PCI device {node_id}:{address} not found."
+
+
+class PciDeviceInvalidStatus(Invalid):
+    template = "PCI device {node_id}:{address} is {status} instead of {wanted}"
+
+
+class PciDeviceVFInvalidStatus(Invalid):
+    template = "Not all virtual functions of PF {node_id}:{address} are free."
+
+
+class PciDevicePFInvalidStatus(Invalid):
+    template = "Physical function {pf} of VF {node_id}:{address} is {status} instead of {wanted}"
+
+
+class PciDeviceInvalidOwner(Invalid):
+    template = "PCI device {node_id}:{address} is owned by {owner} instead of {wanted}"
+
+
+class PciDeviceRequestFailed(JetbridgeError):
+    template = "PCI device request {requests} failed"
+
+
+class PciInvalidAlias(Invalid):
+    template = "Invalid [pci]alias config: {reason}"
+
+
+class PciRequestAliasNotDefined(Invalid):
+    template = "PCI alias {alias} is not defined. {hint}"
+
+
+class PciInvalidRequest(Invalid):
+    """The value of ``pci_passthrough:alias`` in a flavor breaks its grammar."""
+
+    template = "Invalid value {value!r} for extra spec pci_passthrough:alias: {reason}. Write NAME:COUNT, several separated by commas, for example GPU:1,NIC:2."
+
+
+class ImagePCINUMAPolicyForbidden(Forbidden):
+    template = "Image property hw_pci_numa_affinity_policy={image!r} may not override the flavor's hw:pci_numa_affinity_policy={flavor!r}"
+
+
+class InvalidPCINUMAAffinity(Invalid):
+    template = "Invalid PCI NUMA affinity policy {policy!r}: use required, legacy, preferred or socket"
+
+
+class InvalidNumaRequest(Invalid):
+    """A flavor or image asks for a guest topology that can't be built."""
+
+    template = "Invalid {field}={value!r}: {reason}"
+
+
+class PciDeviceUnsupportedHypervisor(JetbridgeError):
+    template = "{type} hypervisor does not support PCI devices"
+
+
+class PciDeviceDetachFailed(JetbridgeError):
+    template = "Failed to detach PCI device {device}: {reason}"
+
+
+class DeviceIdentityMismatch(JetbridgeError):
+    """The device at an address is not the one the server owns (F28)."""
+
+    template = (
+        "Server {server} owns {recorded} on host {host}, but that address now holds {found}: the server is not started"
+    )
+
+
+# --- scheduling, claims and builds ------------------------------------------------------------
+
+
+class ComputeResourcesUnavailable(ServiceUnavailable):
+    template = "Insufficient compute resources: {reason}."
+
+
+class ClaimLost(ComputeResourcesUnavailable):
+    """The host's state moved between scheduling and the claim: somebody else was faster."""
+
+
+class NoValidHost(JetbridgeError):
+    template = "No valid host was found. {reason}"
+
+
+class MaxRetriesExceeded(NoValidHost):
+    template = "No valid host was found. Exceeded max scheduling attempts {attempts} for server {server}. Last failure: {reason}"
+
+
+class BuildAborted(JetbridgeError):
+    template = "Build of server {server} aborted: {reason}"
+
+
+class ServerNotFound(NotFound):
+    template = "Server {server} could not be found."
+
+
+class ServerInvalidState(Conflict):
+    template = "Cannot '{action}' server {server} while it is in {attr} {state}"
+
+
+class HostNotFound(NotFound):
+    template = "Compute host {host} could not be found."
+
+
+# --- hypervisor -------------------------------------------------------------------------------
+
+
+class HypervisorError(JetbridgeError):
+    """The hypervisor refused or failed a call; the message is the hypervisor's own."""
+
+    template = "{operation} failed on {host}: {reason}"
+
+
+class HypervisorUnavailable(HypervisorError):
+    template = "The hypervisor at {uri} does not answer: {reason}"
+
+
+class DomainNotFound(HypervisorError):
+    template = "Domain {name} does not exist on {host}"
+
+
+class ProbeFailed(HypervisorError):
+    """Discovery failed or was partial: nothing may be concluded from it."""
+
+    template = "Device discovery on {host} failed: {reason}"
+
+
+# --- fleet and messages -----------------------------------------------------------------------
+
+
+class InvalidFleet(Invalid):
+    template = "Fleet file {path}: {reason}"
+
+
+class MessageTimeout(ServiceUnavailable):
+    template = "No answer from {topic} to {method} within {seconds} s"
+
+
+class UnknownDestination(ServiceUnavailable):
+    template = "Nobody serves {topic}"

@@ -1,0 +1,1 @@
+"""Disk images: the embedded image directory."""

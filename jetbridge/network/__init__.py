@@ -1,0 +1,1 @@
+"""Networks guests can be plugged into."""

@@ -1,0 +1,1 @@
+"""NUMA: host and guest topologies, and fitting one on the other. Pure."""

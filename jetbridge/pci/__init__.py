@@ -1,0 +1,1 @@
+"""PCI devices and the requests for them: pure values and decisions."""

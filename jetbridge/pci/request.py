@@ -1,0 +1,65 @@
+"""What a server asks for: the device requests that cross every seam."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+class NumaPolicy(enum.StrEnum):
+    """How near to the guest's cells a device has to be (docs/models.md, NUMA policies)."""
+
+    REQUIRED = "required"
+    LEGACY = "legacy"
+    PREFERRED = "preferred"
+    SOCKET = "socket"
+
+
+Properties = Mapping[str, str | None]
+"""Property name to wanted value; all must hold. An empty mapping matches every pool."""
+
+
+@dataclass(frozen=True)
+class PciRequest:
+    """``count`` devices, each matching any of ``spec``.
+
+    ``alias_name`` is set when the request comes from a flavor and None when it comes from a network
+    port (then ``requester_id`` is the port's id). ``request_id`` is made once, when the API accepts
+    the server, and is the same in the request spec, on the instance and on the devices.
+    """
+
+    request_id: str
+    count: int
+    spec: tuple[Properties, ...]
+    alias_name: str | None = None
+    requester_id: str | None = None
+    numa_policy: NumaPolicy | None = None
+
+    @property
+    def policy(self) -> NumaPolicy:
+        return self.numa_policy or NumaPolicy.LEGACY
+
+    @property
+    def from_port(self) -> bool:
+        return self.alias_name is None
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A named device requirement: ``properties`` are alternatives (OR)."""
+
+    name: str
+    numa_policy: NumaPolicy
+    properties: tuple[Properties, ...]
+
+
+AliasTable = Mapping[str, Alias]
+
+
+@dataclass(frozen=True)
+class ProviderChoice:
+    """Providers Placement chose per request id: one entry per device, repeated when one provider
+    gives several. Empty: the request is unrestricted."""
+
+    by_request: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

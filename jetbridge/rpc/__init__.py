@@ -1,0 +1,1 @@
+"""CAST and CALL between services."""

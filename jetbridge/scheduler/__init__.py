@@ -1,0 +1,1 @@
+"""Which host: snapshot, filters, weighers, selection."""

@@ -1,0 +1,1 @@
+"""Processes: puts the rooms together, starts and stops them."""

@@ -1,0 +1,1 @@
+"""Ordered steps that change the world, each with its undo."""

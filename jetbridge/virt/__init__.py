@@ -1,0 +1,1 @@
+"""The hypervisor seam: node-device XML in, domain XML out."""
