@@ -1,1 +1,1 @@
-"""Ordered steps that change the world, each with its undo."""
+"""Ordered steps with undo."""
