@@ -42,6 +42,13 @@ class NotFound(JetbridgeError):
     http_status = 404
 
 
+class Unauthorized(JetbridgeError):
+    """Who asks is not known: no credentials, or wrong ones."""
+
+    template = "Authentication is required: {reason}"
+    http_status = 401
+
+
 class Forbidden(JetbridgeError):
     template = "Not authorized: {reason}"
     http_status = 403
@@ -50,6 +57,11 @@ class Forbidden(JetbridgeError):
 class Conflict(JetbridgeError):
     template = "Conflict: {reason}"
     http_status = 409
+
+
+class TooLarge(JetbridgeError):
+    template = "{noun} is larger than the {limit} bytes allowed"
+    http_status = 413
 
 
 class NotSupported(Invalid):
