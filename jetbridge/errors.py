@@ -156,6 +156,12 @@ class InvalidNumaRequest(Invalid):
     template = "Invalid {field}={value!r}: {reason}"
 
 
+class ImageNumaForbidden(Forbidden):
+    """An image property contradicts what the flavor fixes about the guest's CPUs or memory."""
+
+    template = "Image property {image_field}={image!r} may not override the flavor's {flavor_field}={flavor!r}: {fix}"
+
+
 class PciDeviceUnsupportedHypervisor(JetbridgeError):
     template = "{type} hypervisor does not support PCI devices"
 
@@ -243,3 +249,18 @@ class MessageTimeout(ServiceUnavailable):
 
 class UnknownDestination(ServiceUnavailable):
     template = "Nobody serves {topic}"
+
+
+# --- database ---------------------------------------------------------------------------------
+
+
+class DatabaseUnusable(JetbridgeError):
+    """The database isn't ours, is of another version, or can't be opened."""
+
+    template = "Database {url}: {reason}"
+
+
+class InvalidQuery(Invalid):
+    """A query given to ``jetbridge sql`` can't be run; the message is the database's own, or the rule it breaks."""
+
+    template = "Query refused: {reason}"

@@ -77,7 +77,8 @@ class GuestTopology:
     cells: tuple[GuestCell, ...]
     cpu_policy: CpuPolicy | None = None
     thread_policy: ThreadPolicy | None = None
-    emulator_isolate: bool = False
+    emulator_isolate: bool = False  # one host CPU of its own for the emulator threads
+    emulator_share: bool = False  # emulator threads float over the host's shared CPUs
 
 
 @dataclass(frozen=True)
