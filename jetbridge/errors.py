@@ -230,6 +230,12 @@ class DomainNotFound(HypervisorError):
     template = "Domain {name} does not exist on {host}"
 
 
+class GuestXmlInvalid(JetbridgeError):
+    """A domain's XML does not hold what Jetbridge has to find in it."""
+
+    template = "Guest XML: {path} {reason}"
+
+
 class ProbeFailed(HypervisorError):
     """Discovery failed or was partial: nothing may be concluded from it."""
 
