@@ -260,7 +260,7 @@ class AuthenticationMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        request_id = f"req-{uuid.uuid4()}"
+        request_id = scope.setdefault("state", {}).get("request_id") or f"req-{uuid.uuid4()}"
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -275,7 +275,7 @@ class AuthenticationMiddleware:
                 await error_response(error, shape)(scope, receive, send_with_id)
                 return
             principal = Principal("", "", "", "", frozenset())
-        state = scope.setdefault("state", {})
+        state = scope["state"]
         state["principal"] = principal
         state["context"] = principal.context(request_id)
         await self.app(scope, receive, send_with_id)

@@ -1,0 +1,150 @@
+"""Errors as the clients of each front door expect them.
+
+``fault`` builds the answer; the handlers registered by ``install`` map every exception to one. The message always
+names the field, the value and the fix; details of unexpected errors go to the log only.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from jetbridge.errors import JetbridgeError
+
+logger = logging.getLogger(__name__)
+
+COMPUTE_NAMES = {
+    400: "badRequest",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "itemNotFound",
+    405: "badMethod",
+    409: "conflictingRequest",
+    413: "overLimit",
+    415: "badMediaType",
+    429: "overLimit",
+    501: "notImplemented",
+    503: "serviceUnavailable",
+}
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Error"
+
+
+def _compute(status: int, code: str, message: str) -> dict[str, Any]:
+    return {COMPUTE_NAMES.get(status, "computeFault"): {"code": status, "message": message}}
+
+
+def _identity(status: int, code: str, message: str) -> dict[str, Any]:
+    return {"error": {"code": status, "title": _phrase(status), "message": message}}
+
+
+def _network(status: int, code: str, message: str) -> dict[str, Any]:
+    return {"NeutronError": {"type": code, "message": message, "detail": ""}}
+
+
+def _image(status: int, code: str, message: str) -> dict[str, Any]:
+    return {"code": f"{status} {_phrase(status)}", "title": _phrase(status), "message": message}
+
+
+def _plain(status: int, code: str, message: str) -> dict[str, Any]:
+    return {"error": {"code": code, "status": status, "message": message}}
+
+
+SHAPES: Mapping[str, Callable[[int, str, str], dict[str, Any]]] = {
+    "/compute": _compute,
+    "/identity": _identity,
+    "/network": _network,
+    "/image": _image,
+}
+
+
+def fault(
+    path: str, status: int, message: str, *, code: str | None = None, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    """The answer of the front door that ``path`` belongs to. ``code`` names the kind of error where the shape has
+    room for it."""
+    front = "/" + path.lstrip("/").partition("/")[0]
+    body = SHAPES.get(front, _plain)(status, code or COMPUTE_NAMES.get(status, "error"), printable(message))
+    return JSONResponse(body, status_code=status, headers=dict(headers) if headers else None)
+
+
+def printable(text: str) -> str:
+    """``text`` that every encoder takes: lone surrogates are written as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def from_error(path: str, error: JetbridgeError) -> JSONResponse:
+    if error.http_status >= 500:
+        logger.error("%s while serving %s: %s", error.code, path, error.message, exc_info=error)
+    return fault(path, error.http_status, error.message, code=error.code)
+
+
+def install(app: FastAPI) -> None:
+    """Registers the handlers that turn exceptions into answers."""
+
+    @app.exception_handler(JetbridgeError)
+    def jetbridge_error(request: Request, error: JetbridgeError) -> JSONResponse:
+        return from_error(request.url.path, error)
+
+    @app.exception_handler(HTTPException)
+    def http_error(request: Request, error: HTTPException) -> JSONResponse:
+        message = str(error.detail)
+        if error.status_code == 404 and message == "Not Found":
+            message = f"The resource {request.url.path} could not be found."
+        elif error.status_code == 405:
+            allowed = (error.headers or {}).get("allow", "other methods")
+            message = f"Method {request.method} is not allowed for {request.url.path}: use {allowed}."
+        elif error.status_code == 400 and "parsing the body" in message:
+            message = "The request body could not be read as JSON: send an object, UTF-8 encoded and not deeply nested."
+        return fault(request.url.path, error.status_code, message, headers=error.headers)
+
+    @app.exception_handler(RequestValidationError)
+    def invalid_request(request: Request, error: RequestValidationError) -> JSONResponse:
+        return fault(request.url.path, 400, describe_validation(error.errors(), request), code="Invalid")
+
+
+def describe_validation(problems: Sequence[Mapping[str, Any]], request: Request | None = None) -> str:
+    """One sentence for the first of pydantic's ``problems``: the field, the value, what is wrong."""
+    problem = next((p for p in problems if p["type"] != "model_type"), problems[0])
+    where = problem["loc"][0] if problem["loc"] else "body"
+    path = ".".join(str(part) for part in problem["loc"][1:])
+    kind = problem["type"]
+    if kind == "json_invalid":
+        reason = problem.get("ctx", {}).get("error", "not JSON")
+        return f"The request body is not valid JSON: {reason} (at character {problem['loc'][-1]}). Send a JSON object."
+    if where == "body" and not path:
+        content_type = request.headers.get("content-type") if request is not None else None
+        if kind in ("model_attributes_type", "model_type", "dict_type") and isinstance(problem.get("input"), bytes | str):
+            return f"The Content-Type {content_type!r} is not supported: send a JSON object as application/json."
+        if kind == "missing":
+            return "The request body is missing: send a JSON object as application/json."
+        return f"The request body must be a JSON object, not {shorten(problem.get('input'))}."
+    if kind == "extra_forbidden":
+        parent, _, name = path.rpartition(".")
+        return (
+            f"Invalid input for field/attribute {parent or 'body'}. Additional properties are not allowed "
+            f"({name!r} was unexpected): leave it out."
+        )
+    if kind == "missing":
+        parent, _, name = path.rpartition(".")
+        return f"Invalid input for field/attribute {parent or where}. {name!r} is a required property."
+    text = str(problem["msg"]).removeprefix("Value error, ")
+    return f"Invalid input for field/attribute {path}. Value: {shorten(problem.get('input'))}. {text}."
+
+
+def shorten(value: object, limit: int = 120) -> str:
+    """``value`` as text for a message, in ASCII and cut."""
+    text = ascii(value)
+    return text if len(text) <= limit else f"{text[:limit]}..."
