@@ -23,11 +23,11 @@ from pathlib import Path
 
 import bcrypt
 from anyio import CapacityLimiter, to_thread
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from jetbridge.api.routing import error_response, jetbridge_shape, keystone_shape
+from jetbridge.api.errors import fault
 from jetbridge.config.settings import Settings
 from jetbridge.errors import InvalidConfiguration, Unauthorized
 from jetbridge.model.context import ADMIN_ID, RequestContext
@@ -56,6 +56,8 @@ class Principal:
 
 
 ADMIN = Principal(ADMIN_ID, "admin", ADMIN_ID, "admin", frozenset(ALL_ROLES))
+NOBODY = Principal("", "", "", "", frozenset())
+"""Who reads the version documents, which need no authentication."""
 
 
 def stable_id(kind: str, name: str) -> str:
@@ -246,10 +248,7 @@ _OPEN_POST = frozenset(["/identity/v3/auth/tokens"])
 
 
 class AuthenticationMiddleware:
-    """Puts the caller's ``RequestContext`` where ``request_context`` finds it, or answers 401.
-
-    Also gives every request its id, answered as ``X-Openstack-Request-Id``.
-    """
+    """Puts the caller's context, principal and the authenticator into the request's state, or answers 401."""
 
     def __init__(self, app: ASGIApp, authenticator: Authenticator) -> None:
         self.app = app
@@ -260,25 +259,19 @@ class AuthenticationMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        request_id = scope.setdefault("state", {}).get("request_id") or f"req-{uuid.uuid4()}"
-
-        async def send_with_id(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)["X-Openstack-Request-Id"] = request_id
-            await send(message)
-
         try:
             principal = await self._principal(Headers(scope=scope))
         except Unauthorized as error:
             if not _is_open(scope):
-                shape = jetbridge_shape if scope["path"].startswith("/jetbridge/") else keystone_shape
-                await error_response(error, shape)(scope, receive, send_with_id)
+                headers = {"WWW-Authenticate": 'Basic realm="jetbridge"'}
+                answer = fault(scope["path"], error.http_status, error.message, code=error.code, headers=headers)
+                await answer(scope, receive, send)
                 return
-            principal = Principal("", "", "", "", frozenset())
-        state = scope["state"]
-        state["principal"] = principal
-        state["context"] = principal.context(request_id)
-        await self.app(scope, receive, send_with_id)
+            principal = NOBODY
+        state = scope.setdefault("state", {})
+        request_id = state.setdefault("request_id", f"req-{uuid.uuid4()}")
+        state.update(principal=principal, context=principal.context(request_id), authenticator=self.authenticator)
+        await self.app(scope, receive, send)
 
     async def _principal(self, headers: Headers) -> Principal:
         if self.authenticator.open_to_all:
@@ -303,12 +296,12 @@ def _is_open(scope: Scope) -> bool:
     )
 
 
-def request_context(request: HTTPConnection) -> RequestContext:
-    """Who asks, as the middleware found it. A FastAPI dependency."""
-    context: RequestContext = request.state.context
-    return context
-
-
-def request_principal(request: HTTPConnection) -> Principal:
+def principal_of(request: HTTPConnection) -> Principal:
+    """Who asks, as the middleware found it."""
     principal: Principal = request.state.principal
     return principal
+
+
+def authenticator_of(request: HTTPConnection) -> Authenticator:
+    authenticator: Authenticator = request.state.authenticator
+    return authenticator

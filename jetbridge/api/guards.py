@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from jetbridge.api.routing import error_response, jetbridge_shape
+from jetbridge.api.errors import fault
 from jetbridge.config.settings import Settings
-from jetbridge.errors import Forbidden, InvalidConfiguration
+from jetbridge.errors import InvalidConfiguration
 
 
 def is_loopback(host: str) -> bool:
@@ -57,11 +57,11 @@ class HostGuard:
         self.loopback = is_loopback(listen)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        complaint = self._complaint(Headers(scope=scope)) if scope["type"] in ("http", "websocket") else None
+        complaint = self._complaint(Headers(scope=scope)) if scope["type"] == "http" else None
         if complaint is None:
             await self.app(scope, receive, send)
         else:
-            await error_response(Forbidden(reason=complaint), jetbridge_shape)(scope, receive, send)
+            await fault(scope["path"], 403, complaint, code="Forbidden")(scope, receive, send)
 
     def _complaint(self, headers: Headers) -> str | None:
         host = headers.get("host")
