@@ -21,3 +21,8 @@ class Reason:
     before: int | None = None
     after: int | None = None
     hint: str | None = None
+
+
+def counted(number: int, noun: str) -> str:
+    """``1 device``, ``2 devices``: for nouns whose plural is a plain s."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
