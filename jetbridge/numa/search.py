@@ -1,0 +1,90 @@
+"""Placing guest cells on host cells without walking through every permutation.
+
+Host cells that can carry the same guest cells and whose devices look alike form a class. Whether a placement works
+depends only on how many cells of each class it takes, so what failed once is not tried again under another
+arrangement, and a matching over the cells still open cuts what can't be finished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
+
+from jetbridge.errors import JetbridgeError
+
+Answer = TypeVar("Answer")
+
+MAX_PLACEMENTS = 512
+"""Placements whose devices are looked at before the search gives up: far more classes than real hosts have."""
+
+
+class SearchBound(JetbridgeError):
+    """The search reached its bound without an answer."""
+
+    template = "no answer after {placements} placements"
+
+
+def find_placement(
+    fits: Sequence[Sequence[bool]],
+    classes: Sequence[Hashable],
+    accept: Callable[[Sequence[int]], Answer | None],
+    max_placements: int = MAX_PLACEMENTS,
+) -> tuple[tuple[int, ...], Answer] | None:
+    """The first placement in lexicographic order that ``accept`` takes, with its answer; None: there is none.
+
+    ``fits[guest][host]`` says which pairs work. A placement is the host of each guest, all different. ``accept`` must
+    answer alike for placements that take equally many hosts of each class. Raises ``SearchBound``.
+    """
+    guests, hosts = len(fits), len(classes)
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(classes))}
+    class_of = [numbers[kind] for kind in classes]
+    dead: set[tuple[int, ...]] = set()
+    looked_at = 0
+
+    def descend(placed: tuple[int, ...], taken: tuple[int, ...]) -> tuple[tuple[int, ...], Answer] | None:
+        nonlocal looked_at
+        if taken in dead:
+            return None
+        if len(placed) == guests:
+            looked_at += 1
+            if looked_at > max_placements:
+                raise SearchBound(placements=max_placements)
+            answer = accept(placed)
+            if answer is not None:
+                return placed, answer
+        else:
+            tried: set[int] = set()
+            for host in range(hosts):
+                kind = class_of[host]
+                if host in placed or kind in tried or not fits[len(placed)][host]:
+                    continue
+                tried.add(kind)
+                deeper = (*placed, host)
+                if not matchable(fits[len(deeper) :], frozenset(deeper)):
+                    continue
+                found = descend(deeper, (*taken[:kind], taken[kind] + 1, *taken[kind + 1 :]))
+                if found is not None:
+                    return found
+        # How many cells are placed is the sum of ``taken``: the counts alone name the state.
+        dead.add(taken)
+        return None
+
+    if not matchable(fits, frozenset()):
+        return None
+    return descend((), (0,) * len(numbers))
+
+
+def matchable(fits: Sequence[Sequence[bool]], closed: frozenset[int]) -> bool:
+    """Can every row have a column of its own, outside ``closed``? (Kuhn's augmenting paths)"""
+    owner: dict[int, int] = {}
+
+    def augment(guest: int, seen: set[int]) -> bool:
+        for host, works in enumerate(fits[guest]):
+            if works and host not in closed and host not in seen:
+                seen.add(host)
+                if host not in owner or augment(owner[host], seen):
+                    owner[host] = guest
+                    return True
+        return False
+
+    return all(augment(guest, set()) for guest in range(len(fits)))
