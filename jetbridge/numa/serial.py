@@ -22,15 +22,8 @@ from jetbridge.numa.topology import (
 def topology_to_json(topology: HostTopology | GuestTopology) -> dict[str, Any]:
     """``{"kind": "host" | "guest", "cells": [...], ...}`` of JSON values only; sets become sorted lists."""
     if isinstance(topology, HostTopology):
-        return {"kind": "host", "cells": [_host_cell_to_json(cell) for cell in topology.cells]}
-    return {
-        "kind": "guest",
-        "cells": [_guest_cell_to_json(cell) for cell in topology.cells],
-        "cpu_policy": topology.cpu_policy,
-        "thread_policy": topology.thread_policy,
-        "emulator_isolate": topology.emulator_isolate,
-        "emulator_share": topology.emulator_share,
-    }
+        return host_topology_to_json(topology)
+    return guest_topology_to_json(topology)
 
 
 def topology_from_json(data: Mapping[str, Any]) -> HostTopology | GuestTopology:
@@ -41,6 +34,21 @@ def topology_from_json(data: Mapping[str, Any]) -> HostTopology | GuestTopology:
     if kind == "guest":
         return guest_topology_from_json(data)
     raise ValueError(f"kind={kind!r} of a stored topology: expected host or guest")
+
+
+def host_topology_to_json(topology: HostTopology) -> dict[str, Any]:
+    return {"kind": "host", "cells": [_host_cell_to_json(cell) for cell in topology.cells]}
+
+
+def guest_topology_to_json(topology: GuestTopology) -> dict[str, Any]:
+    return {
+        "kind": "guest",
+        "cells": [_guest_cell_to_json(cell) for cell in topology.cells],
+        "cpu_policy": topology.cpu_policy,
+        "thread_policy": topology.thread_policy,
+        "emulator_isolate": topology.emulator_isolate,
+        "emulator_share": topology.emulator_share,
+    }
 
 
 def host_topology_from_json(data: Mapping[str, Any]) -> HostTopology:
