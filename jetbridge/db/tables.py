@@ -180,6 +180,7 @@ instances = Table(
     Column("reservation_id", String(255)),
     Column("launch_index", Integer, nullable=False, default=0),
     Column("locked", Boolean, nullable=False, default=False),
+    Column("locked_reason", String(255)),
     Column("networks", Text, nullable=False, default="[]"),
     Column("request_id", String(64)),
     Column("launched_at", DateTime),

@@ -77,6 +77,7 @@ class Server:
     reservation_id: str | None = None
     launch_index: int = 0
     locked: bool = False
+    locked_reason: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     tags: tuple[str, ...] = ()
     networks: tuple[NetworkRequest, ...] = ()
