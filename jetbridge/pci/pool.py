@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from jetbridge.pci.device import DeviceType
+from jetbridge.pci.device import Condition, DeviceType, PciDevice, Status
 
 
 @dataclass(frozen=True)
@@ -26,3 +27,57 @@ class Pool:
     tags: Mapping[str, str | None] = field(default_factory=dict)
     parent_ifname: str | None = None
     rp_uuid: str | None = None
+
+
+def pools_of(devices: Iterable[PciDevice]) -> tuple[Pool, ...]:
+    """The pools of one host's devices that can be given out (available, condition ok), in ``pool_order``.
+
+    What tells pools apart is ``pool_of``; the grouped query over ``pci_devices`` makes the same pools from the rows.
+    """
+    members: dict[Hashable, list[PciDevice]] = {}
+    for device in devices:
+        if is_free(device):
+            members.setdefault(pool_key(device), []).append(device)
+    return tuple(sorted((pool_of(group[0], len(group)) for group in members.values()), key=pool_order))
+
+
+def pool_of(device: PciDevice, count: int = 1) -> Pool:
+    """The pool that a device belongs to. Each part comes from its row: the ids, ``numa_node`` and ``dev_type`` from the
+    columns; ``address`` from ``parent_addr``, else ``address``; ``tags`` from ``pool_tags``, all of them;
+    ``parent_ifname`` and ``rp_uuid`` from ``extra_info``."""
+    return Pool(
+        vendor_id=device.vendor_id,
+        product_id=device.product_id,
+        numa_node=device.numa_node,
+        dev_type=device.dev_type,
+        address=device.parent_addr or device.address,
+        count=count,
+        tags=dict(device.pool_tags),
+        parent_ifname=device.extra_info.get("parent_ifname"),
+        rp_uuid=device.extra_info.get("rp_uuid"),
+    )
+
+
+def is_free(device: PciDevice) -> bool:
+    return device.status is Status.AVAILABLE and device.condition is Condition.OK
+
+
+def pool_order(pool: Pool) -> tuple[int, str, str, str, str]:
+    """Sort key: devices with fewer tags are used first, so that tagged ones stay for those who ask for them; then by address."""
+    keys = len(pool.tags) + (pool.parent_ifname is not None) + (pool.rp_uuid is not None)
+    return keys, pool.address, pool.product_id, pool.dev_type, json.dumps(dict(pool.tags), sort_keys=True)
+
+
+def pool_key(member: PciDevice | Pool) -> Hashable:
+    """What devices of one pool have in common, for looking up: equal for a pool and its devices."""
+    pool = member if isinstance(member, Pool) else pool_of(member)
+    return (
+        pool.vendor_id,
+        pool.product_id,
+        pool.numa_node,
+        pool.dev_type,
+        pool.address,
+        frozenset(pool.tags.items()),
+        pool.parent_ifname,
+        pool.rp_uuid,
+    )

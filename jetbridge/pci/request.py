@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 class NumaPolicy(enum.StrEnum):
@@ -63,3 +64,35 @@ class ProviderChoice:
     gives several. Empty: the request is unrestricted."""
 
     by_request: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def requests_to_json(requests: Iterable[PciRequest]) -> dict[str, Any]:
+    """The form kept in ``request_specs`` and ``instance_extra``, whose keys operators query."""
+    return {
+        "requests": [
+            {
+                "count": request.count,
+                "spec": [dict(properties) for properties in request.spec],
+                "alias_name": request.alias_name,
+                "request_id": request.request_id,
+                "requester_id": request.requester_id,
+                "numa_policy": request.numa_policy.value if request.numa_policy else None,
+            }
+            for request in requests
+        ]
+    }
+
+
+def requests_from_json(document: Mapping[str, Any]) -> tuple[PciRequest, ...]:
+    """The reverse of ``requests_to_json``."""
+    return tuple(
+        PciRequest(
+            request_id=entry["request_id"],
+            count=entry["count"],
+            spec=tuple(entry["spec"]),
+            alias_name=entry.get("alias_name"),
+            requester_id=entry.get("requester_id"),
+            numa_policy=NumaPolicy(entry["numa_policy"]) if entry.get("numa_policy") else None,
+        )
+        for entry in document["requests"]
+    )

@@ -1,0 +1,25 @@
+"""The true and false words of configuration and flavors."""
+
+from __future__ import annotations
+
+TRUE_WORDS = ("1", "t", "true", "on", "y", "yes")
+FALSE_WORDS = ("0", "f", "false", "off", "n", "no")
+
+
+def strict_bool(value: object) -> bool:
+    """The truth of a word, a boolean, or the numbers 0 and 1. Anything else raises ``ValueError`` with the words allowed."""
+    word = str(value).strip().lower()
+    if word in TRUE_WORDS:
+        return True
+    if word in FALSE_WORDS:
+        return False
+    raise ValueError(f"{value!r} is not one of {', '.join(TRUE_WORDS + FALSE_WORDS)}")
+
+
+def lenient_bool(value: object) -> bool:
+    """True for a true word; False for everything else."""
+    return str(value).strip().lower() in TRUE_WORDS
+
+
+def bool_word(value: bool) -> str:
+    return "true" if value else "false"
