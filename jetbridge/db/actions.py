@@ -1,0 +1,183 @@
+"""What was done to a server, by which request, and the events each action consisted of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Row
+
+from jetbridge.db.clock import utcnow
+from jetbridge.db.tables import instance_actions, instance_actions_events
+from jetbridge.errors import NotFound
+
+_a = instance_actions.c
+_e = instance_actions_events.c
+
+
+@dataclass(frozen=True)
+class Action:
+    """``message`` is set when it failed ("Error")."""
+
+    id: int
+    instance_uuid: str
+    action: str
+    request_id: str
+    user_id: str | None
+    project_id: str | None
+    start_time: datetime
+    finish_time: datetime | None
+    message: str | None
+    updated_at: datetime | None
+
+
+@dataclass(frozen=True)
+class ActionEvent:
+    """``result``: Success, Error, or None while it runs. ``details``: why it failed."""
+
+    event: str
+    start_time: datetime
+    finish_time: datetime | None
+    result: str | None
+    details: str | None
+    host: str | None
+
+
+def start(
+    conn: Connection,
+    instance_uuid: str,
+    action: str,
+    request_id: str,
+    *,
+    user_id: str | None = None,
+    project_id: str | None = None,
+    now: datetime | None = None,
+) -> int:
+    """The action's id. ``action``: create, delete, start, stop, reboot."""
+    at = now or utcnow()
+    result = conn.execute(
+        instance_actions.insert().values(
+            instance_uuid=instance_uuid,
+            action=action,
+            request_id=request_id,
+            user_id=user_id,
+            project_id=project_id,
+            start_time=at,
+            created_at=at,
+            updated_at=at,
+        )
+    )
+    key = result.inserted_primary_key
+    assert key is not None
+    return int(key[0])
+
+
+def finish(
+    conn: Connection, instance_uuid: str, request_id: str, *, error: str | None = None, now: datetime | None = None
+) -> None:
+    """End the request's action on a server; ``error``: it failed."""
+    at = now or utcnow()
+    values: dict[str, Any] = {"finish_time": at, "updated_at": at}
+    if error is not None:
+        values["message"] = "Error"
+    conn.execute(
+        instance_actions.update().where(_a.instance_uuid == instance_uuid, _a.request_id == request_id).values(values)
+    )
+
+
+def start_event(
+    conn: Connection,
+    instance_uuid: str,
+    request_id: str,
+    event: str,
+    *,
+    host: str | None = None,
+    now: datetime | None = None,
+) -> None:
+    """``event``: conductor_build_servers, compute_build_server, ... Without a recorded action nothing is kept."""
+    action_id = _action_id(conn, instance_uuid, request_id)
+    if action_id is None:
+        return
+    at = now or utcnow()
+    conn.execute(instance_actions_events.insert().values(action_id=action_id, event=event, start_time=at, host=host))
+    conn.execute(instance_actions.update().where(_a.id == action_id).values(updated_at=at))
+
+
+def finish_event(
+    conn: Connection,
+    instance_uuid: str,
+    request_id: str,
+    event: str,
+    *,
+    result: Literal["Success", "Error"] = "Success",
+    details: str | None = None,
+    now: datetime | None = None,
+) -> None:
+    """Ends the newest event of that name. An event that failed marks its action as failed."""
+    action_id = _action_id(conn, instance_uuid, request_id)
+    if action_id is None:
+        return
+    at = now or utcnow()
+    newest = sa.select(sa.func.max(_e.id)).where(_e.action_id == action_id, _e.event == event)
+    newest_id = conn.execute(newest).scalar()
+    if newest_id is not None:
+        conn.execute(
+            instance_actions_events.update()
+            .where(_e.id == newest_id)
+            .values(finish_time=at, result=result, details=details)
+        )
+    values: dict[str, Any] = {"updated_at": at}
+    if result == "Error":
+        values["message"] = "Error"
+    conn.execute(instance_actions.update().where(_a.id == action_id).values(values))
+
+
+def of_server(conn: Connection, instance_uuid: str, *, limit: int | None = None) -> tuple[Action, ...]:
+    """Newest first."""
+    query = sa.select(instance_actions).where(_a.instance_uuid == instance_uuid).order_by(_a.id.desc())
+    return tuple(_action(row) for row in conn.execute(query if limit is None else query.limit(limit)))
+
+
+def get(conn: Connection, instance_uuid: str, request_id: str) -> tuple[Action, tuple[ActionEvent, ...]]:
+    """The request's action with its events, newest first. Raises ``NotFound``."""
+    query = sa.select(instance_actions).where(_a.instance_uuid == instance_uuid, _a.request_id == request_id)
+    row = conn.execute(query.order_by(_a.id.desc())).first()
+    if row is None:
+        raise NotFound(f"Action for request_id {request_id} on instance {instance_uuid} not found")
+    return _action(row), events_of(conn, [row.id]).get(row.id, ())
+
+
+def events_of(conn: Connection, action_ids: Sequence[int]) -> dict[int, tuple[ActionEvent, ...]]:
+    """Events by action, newest first."""
+    if not action_ids:
+        return {}
+    query = sa.select(instance_actions_events).where(_e.action_id.in_(list(action_ids))).order_by(_e.id.desc())
+    found: dict[int, list[ActionEvent]] = {}
+    for row in conn.execute(query):
+        event = ActionEvent(row.event, row.start_time, row.finish_time, row.result, row.details, row.host)
+        found.setdefault(row.action_id, []).append(event)
+    return {action_id: tuple(events) for action_id, events in found.items()}
+
+
+def _action_id(conn: Connection, instance_uuid: str, request_id: str) -> int | None:
+    query = sa.select(sa.func.max(_a.id)).where(_a.instance_uuid == instance_uuid, _a.request_id == request_id)
+    found: int | None = conn.execute(query).scalar()
+    return found
+
+
+def _action(row: Row[Any]) -> Action:
+    return Action(
+        id=row.id,
+        instance_uuid=row.instance_uuid,
+        action=row.action,
+        request_id=row.request_id,
+        user_id=row.user_id,
+        project_id=row.project_id,
+        start_time=row.start_time,
+        finish_time=row.finish_time,
+        message=row.message,
+        updated_at=row.updated_at,
+    )

@@ -1,0 +1,109 @@
+"""Runs the revisions. Refuses databases whose tables aren't ours: another system's data is never touched."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from alembic.config import Config
+from alembic.runtime.environment import EnvironmentContext
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from alembic.util import CommandError
+from sqlalchemy.engine import Connection
+
+from jetbridge.db.tables import metadata
+from jetbridge.errors import DatabaseUnusable
+
+if TYPE_CHECKING:
+    from jetbridge.db.engine import Database
+
+logger = logging.getLogger(__name__)
+
+VERSION_TABLE = "alembic_version"
+
+
+def upgrade(database: Database) -> bool:
+    """True when anything had to be done. Raises ``DatabaseUnusable``."""
+    scripts = _scripts()
+    head = scripts.get_current_head()
+    with database.read() as connection:
+        if _revision(database, connection, scripts) == head:
+            return False
+
+    def run(connection: Connection) -> bool:
+        # Looked at again inside the transaction: another process may have been faster.
+        before = _revision(database, connection, scripts)
+        if before == head:
+            return False
+        _run(connection, scripts)
+        logger.info("Database %s upgraded from revision %s to %s", database.shown_url, before or "none", head)
+        return True
+
+    return database.write(run)
+
+
+def check(database: Database) -> None:
+    """Raises ``DatabaseUnusable`` unless the schema is at the newest revision."""
+    scripts = _scripts()
+    head = scripts.get_current_head()
+    with database.read() as connection:
+        revision = _revision(database, connection, scripts)
+    if revision != head:
+        state = "has no tables yet" if revision is None else f"is at revision {revision}, this program needs {head}"
+        raise DatabaseUnusable(url=database.shown_url, reason=f"it {state}; run: jetbridge db upgrade")
+
+
+def _scripts() -> ScriptDirectory:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent))
+    config.set_main_option("path_separator", "os")
+    return ScriptDirectory.from_config(config)
+
+
+def _revision(database: Database, connection: Connection, scripts: ScriptDirectory) -> str | None:
+    try:
+        tables = set(sa.inspect(connection).get_table_names())
+    except sa.exc.DBAPIError as error:
+        raise DatabaseUnusable(url=database.shown_url, reason=str(error.orig)) from error
+    if not tables:
+        return None
+    if VERSION_TABLE not in tables:
+        raise DatabaseUnusable(
+            url=database.shown_url,
+            reason=f"it holds tables of another program ({_some(tables)}) and is left alone; give Jetbridge a database of its own",
+        )
+    revision = MigrationContext.configure(connection).get_current_revision()
+    ours = metadata.tables.keys() & tables
+    if revision is None and not ours:
+        return None
+    try:
+        known = revision is not None and scripts.get_revision(revision) is not None
+    except CommandError:
+        known = False
+    if not known or not ours:
+        raise DatabaseUnusable(
+            url=database.shown_url,
+            reason=(
+                f"its revision {revision} is not known to this version of Jetbridge: it is of a newer version, or of another "
+                f"program ({_some(tables)}); it is left alone"
+            ),
+        )
+    return revision
+
+
+def _some(tables: set[str]) -> str:
+    names = sorted(tables - {VERSION_TABLE})
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _run(connection: Connection, scripts: ScriptDirectory) -> None:
+    def to_head(revision: Any, context: MigrationContext) -> Any:
+        return scripts._upgrade_revs("head", revision)
+
+    with EnvironmentContext(Config(), scripts, fn=to_head) as environment:
+        # SQLite can roll back changes of the schema, though Alembic does not count on it.
+        environment.configure(connection=connection, target_metadata=metadata, transactional_ddl=True)
+        environment.run_migrations()

@@ -1,0 +1,249 @@
+"""Devices, one row per assignable function, and the pools that are made from the rows on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Row
+
+from jetbridge.db.clock import utcnow
+from jetbridge.db.codec import canonical, decoded
+from jetbridge.db.tables import compute_nodes, instances, pci_devices
+from jetbridge.pci.device import Condition, DeviceType, PciDevice, Status
+from jetbridge.pci.pool import Pool
+
+_t = pci_devices.c
+
+# SQLite allows 32766 variables in a statement; longer lists of ids are read whole and picked from.
+MOST_IDS_IN_A_STATEMENT = 500
+
+
+@dataclass(frozen=True)
+class ListedDevice:
+    """A device with the names people know its host and its owner by."""
+
+    device: PciDevice
+    host: str
+    server_name: str | None
+
+
+def of_host(conn: Connection, compute_node_id: int) -> list[PciDevice]:
+    """All devices of a host, by address."""
+    query = sa.select(pci_devices).where(_t.compute_node_id == compute_node_id, _t.deleted == 0).order_by(_t.address)
+    return [_device(row) for row in conn.execute(query)]
+
+
+def of_instance(conn: Connection, instance_uuid: str) -> list[PciDevice]:
+    """The devices a server owns, by address."""
+    query = sa.select(pci_devices).where(_t.instance_uuid == instance_uuid, _t.deleted == 0)
+    return [_device(row) for row in conn.execute(query.order_by(_t.compute_node_id, _t.address))]
+
+
+def of_instances(conn: Connection, instance_uuids: Collection[str]) -> dict[str, list[PciDevice]]:
+    """As ``of_instance`` for several servers in one statement; servers without devices are left out."""
+    if not instance_uuids:
+        return {}
+    query = sa.select(pci_devices).where(_t.instance_uuid.in_(list(instance_uuids)), _t.deleted == 0)
+    found: dict[str, list[PciDevice]] = {}
+    for row in conn.execute(query.order_by(_t.compute_node_id, _t.address)):
+        found.setdefault(row.instance_uuid, []).append(_device(row))
+    return found
+
+
+def get(conn: Connection, compute_node_id: int, address: str) -> PciDevice | None:
+    query = sa.select(pci_devices).where(_t.compute_node_id == compute_node_id, _t.address == address, _t.deleted == 0)
+    row = conn.execute(query).first()
+    return None if row is None else _device(row)
+
+
+def save(conn: Connection, changed: Iterable[PciDevice], *, now: datetime | None = None) -> list[PciDevice]:
+    """Write devices: those without id are inserted, the others updated by id; those with status ``removed`` are soft-deleted
+    (a removed device that was never stored is passed over). Answers the stored devices with their ids, the deleted ones
+    with status ``deleted``. The host's row must have been locked before (``compute_nodes.lock``)."""
+    at = now or utcnow()
+    devices = list(changed)
+    fresh = [device for device in devices if device.id is None and device.status is not Status.REMOVED]
+    kept = [device for device in devices if device.id is not None and device.status is not Status.REMOVED]
+    gone = [device for device in devices if device.id is not None and device.status is Status.REMOVED]
+    # Deleting first: the same save may replace a row by a new one at the same address.
+    if gone:
+        conn.execute(
+            pci_devices.update()
+            .where(_t.id == sa.bindparam("row_id"))
+            .values(
+                deleted=_t.id,
+                deleted_at=at,
+                status=Status.DELETED.value,
+                instance_uuid=None,
+                request_id=None,
+            ),
+            [{"row_id": device.id} for device in gone],
+        )
+    if kept:
+        conn.execute(
+            pci_devices.update().where(_t.id == sa.bindparam("row_id")),
+            [{"row_id": device.id, "updated_at": at, **_columns(device)} for device in kept],
+        )
+    stored = kept + [replace(device, status=Status.DELETED, instance_uuid=None, request_id=None) for device in gone]
+    if fresh:
+        conn.execute(pci_devices.insert(), [{"created_at": at, "deleted": 0, **_columns(device)} for device in fresh])
+        stored += _read_back(conn, fresh)
+    return stored
+
+
+def _read_back(conn: Connection, fresh: Sequence[PciDevice]) -> list[PciDevice]:
+    nodes = {device.compute_node_id for device in fresh}
+    query = sa.select(_t.id, _t.compute_node_id, _t.address).where(_t.compute_node_id.in_(nodes), _t.deleted == 0)
+    ids = {(row.compute_node_id, row.address): row.id for row in conn.execute(query)}
+    return [replace(device, id=ids[device.compute_node_id, device.address]) for device in fresh]
+
+
+def pools(conn: Connection, compute_node_ids: Collection[int] | None = None) -> dict[int, tuple[Pool, ...]]:
+    """Pools of the given hosts (None: of all) by one grouped query. Only devices that can be given out are counted; hosts that
+    have none are left out. Order within a host: pools with fewer tags first, then by address."""
+    pool_address = sa.func.coalesce(_t.parent_addr, _t.address).label("pool_address")
+    identity: list[Any] = [
+        _t.compute_node_id,
+        _t.vendor_id,
+        _t.product_id,
+        _t.numa_node,
+        _t.dev_type,
+        pool_address,
+        _t.pool_tags,
+        _t.parent_ifname,
+        _t.rp_uuid,
+    ]
+    query = (
+        sa.select(*identity, sa.func.count().label("devices"))
+        .where(_t.deleted == 0, _t.status == Status.AVAILABLE.value, _t.condition == Condition.OK.value)
+        .group_by(*identity)
+    )
+    if compute_node_ids is not None and len(compute_node_ids) <= MOST_IDS_IN_A_STATEMENT:
+        query = query.where(_t.compute_node_id.in_(list(compute_node_ids)))
+    wanted = None if compute_node_ids is None else set(compute_node_ids)
+    tags: dict[str, Mapping[str, str | None]] = {}  # thousands of pools share a handful of texts
+    found: dict[int, list[Pool]] = {}
+    for row in conn.execute(query):
+        if wanted is not None and row.compute_node_id not in wanted:
+            continue
+        if row.pool_tags not in tags:
+            tags[row.pool_tags] = decoded(row.pool_tags)
+        pool = Pool(
+            vendor_id=row.vendor_id,
+            product_id=row.product_id,
+            numa_node=row.numa_node,
+            dev_type=DeviceType(row.dev_type),
+            address=row.pool_address,
+            count=row.devices,
+            tags=tags[row.pool_tags],
+            parent_ifname=row.parent_ifname,
+            rp_uuid=row.rp_uuid,
+        )
+        found.setdefault(row.compute_node_id, []).append(pool)
+    return {node: tuple(sorted(group, key=_pool_order)) for node, group in found.items()}
+
+
+def _pool_order(pool: Pool) -> tuple[int, str, str, str, str]:
+    keys = len(pool.tags) + (pool.parent_ifname is not None) + (pool.rp_uuid is not None)
+    return (keys, pool.address, pool.product_id, pool.dev_type, canonical(dict(pool.tags)))
+
+
+def listing(
+    conn: Connection, *, host: str | None = None, status: Status | None = None, instance_uuid: str | None = None
+) -> list[ListedDevice]:
+    """Devices for people: by host and address."""
+    query = (
+        sa.select(pci_devices, compute_nodes.c.host, instances.c.display_name)
+        .join(compute_nodes, compute_nodes.c.id == _t.compute_node_id)
+        .outerjoin(instances, instances.c.uuid == _t.instance_uuid)
+        .where(_t.deleted == 0, compute_nodes.c.deleted == 0)
+        .order_by(compute_nodes.c.host, _t.address)
+    )
+    if host is not None:
+        query = query.where(compute_nodes.c.host == host)
+    if status is not None:
+        query = query.where(_t.status == status.value)
+    if instance_uuid is not None:
+        query = query.where(_t.instance_uuid == instance_uuid)
+    return [ListedDevice(_device(row), row.host, row.display_name) for row in conn.execute(query)]
+
+
+def counts_by_status(conn: Connection, compute_node_id: int | None = None) -> dict[tuple[Status, Condition], int]:
+    """How many devices there are in each status and condition, on one host or on all."""
+    query = sa.select(_t.status, _t.condition, sa.func.count().label("devices")).where(_t.deleted == 0)
+    if compute_node_id is not None:
+        query = query.where(_t.compute_node_id == compute_node_id)
+    rows = conn.execute(query.group_by(_t.status, _t.condition))
+    return {(Status(row.status), Condition(row.condition)): row.devices for row in rows}
+
+
+def owners_of_host(conn: Connection, compute_node_id: int) -> dict[str, int]:
+    """Server UUID to how many devices of the host it owns."""
+    query = (
+        sa.select(_t.instance_uuid, sa.func.count().label("devices"))
+        .where(_t.compute_node_id == compute_node_id, _t.deleted == 0, _t.instance_uuid.is_not(None))
+        .group_by(_t.instance_uuid)
+    )
+    return {row.instance_uuid: row.devices for row in conn.execute(query)}
+
+
+def _columns(device: PciDevice) -> dict[str, Any]:
+    return {
+        "uuid": device.uuid,
+        "compute_node_id": device.compute_node_id,
+        "address": device.address,
+        "vendor_id": device.vendor_id,
+        "product_id": device.product_id,
+        "dev_type": device.dev_type.value,
+        "dev_id": device.dev_id,
+        "label": device.label,
+        "status": device.status.value,
+        "condition": device.condition.value,
+        "numa_node": device.numa_node,
+        "parent_addr": device.parent_addr,
+        "instance_uuid": device.instance_uuid,
+        "request_id": device.request_id,
+        "pool_tags": canonical(dict(device.pool_tags)),
+        "resource_class": device.resource_class,
+        "traits": device.traits,
+        "one_time_use": device.one_time_use,
+        "managed": device.managed,
+        "serial": device.serial,
+        # Copies of two entries of extra_info that split pools: grouping needs them as columns.
+        "parent_ifname": device.extra_info.get("parent_ifname"),
+        "rp_uuid": device.extra_info.get("rp_uuid"),
+        "extra_info": canonical(dict(device.extra_info)),
+        "stale_update": None if device.stale_update is None else canonical(dict(device.stale_update)),
+    }
+
+
+def _device(row: Row[Any]) -> PciDevice:
+    return PciDevice(
+        compute_node_id=row.compute_node_id,
+        address=row.address,
+        vendor_id=row.vendor_id,
+        product_id=row.product_id,
+        dev_type=DeviceType(row.dev_type),
+        status=Status(row.status),
+        id=row.id,
+        uuid=row.uuid,
+        dev_id=row.dev_id,
+        label=row.label,
+        numa_node=row.numa_node,
+        parent_addr=row.parent_addr,
+        instance_uuid=row.instance_uuid,
+        request_id=row.request_id,
+        extra_info=decoded(row.extra_info),
+        pool_tags=decoded(row.pool_tags),
+        resource_class=row.resource_class,
+        traits=row.traits,
+        one_time_use=row.one_time_use,
+        managed=row.managed,
+        serial=row.serial,
+        condition=Condition(row.condition),
+        stale_update=decoded(row.stale_update),
+    )

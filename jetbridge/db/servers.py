@@ -1,0 +1,426 @@
+"""Servers: rows of ``instances``, and of ``instance_extra`` what the build needs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, TypedDict, Unpack
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Row
+from sqlalchemy.sql import Select
+
+from jetbridge.db import server_labels
+from jetbridge.db.clock import utcnow
+from jetbridge.db.codec import (
+    canonical,
+    decoded,
+    flavor_from_json,
+    flavor_to_json,
+    guest_topology_from_text,
+    requests_from_text,
+    requests_to_text,
+    topology_to_text,
+)
+from jetbridge.db.paging import EVERYTHING, Page, paged
+from jetbridge.db.tables import instance_extra, instances
+from jetbridge.errors import ServerNotFound
+from jetbridge.model.server import NetworkRequest, PowerState, Server, TaskState, VmState
+from jetbridge.numa.topology import GuestTopology
+from jetbridge.pci.request import PciRequest
+
+_t = instances.c
+_x = instance_extra.c
+
+_SORT_KEYS: dict[str, sa.Column[Any]] = {
+    "created_at": _t.created_at,
+    "updated_at": _t.updated_at,
+    "launched_at": _t.launched_at,
+    "terminated_at": _t.terminated_at,
+    "display_name": _t.display_name,
+    "display_description": _t.display_description,
+    "uuid": _t.uuid,
+    "host": _t.host,
+    "node": _t.node,
+    "hostname": _t.hostname,
+    "vm_state": _t.vm_state,
+    "task_state": _t.task_state,
+    "power_state": _t.power_state,
+    "image_ref": _t.image_ref,
+    "key_name": _t.key_name,
+    "availability_zone": _t.availability_zone,
+    "project_id": _t.project_id,
+    "user_id": _t.user_id,
+    "launch_index": _t.launch_index,
+}
+SORT_KEYS = frozenset(_SORT_KEYS)
+
+
+@dataclass(frozen=True)
+class ServerFilter:
+    """None: not asked for. ``name`` matches a part of the display name, letter case ignored. ``deleted``: only deleted ones (True),
+    only living ones (False), both (None)."""
+
+    project_id: str | None = None
+    user_id: str | None = None
+    name: str | None = None
+    uuids: frozenset[str] | None = None
+    host: str | None = None
+    node: str | None = None
+    vm_states: frozenset[VmState] | None = None
+    task_states: frozenset[TaskState | None] | None = None
+    power_state: PowerState | None = None
+    flavorid: str | None = None
+    image_ref: str | None = None
+    key_name: str | None = None
+    hostname: str | None = None
+    availability_zone: str | None = None
+    reservation_id: str | None = None
+    locked: bool | None = None
+    changes_since: datetime | None = None
+    changes_before: datetime | None = None
+    tags: frozenset[str] | None = None  # has all of them
+    tags_any: frozenset[str] | None = None
+    not_tags: frozenset[str] | None = None
+    not_tags_any: frozenset[str] | None = None
+    deleted: bool | None = False
+
+
+class Changes(TypedDict, total=False):
+    """What ``update`` can change."""
+
+    vm_state: VmState
+    task_state: TaskState | None
+    power_state: PowerState
+    display_name: str
+    display_description: str | None
+    hostname: str | None
+    availability_zone: str | None
+    launched_at: datetime | None
+    terminated_at: datetime | None
+    host: str | None
+    node: str | None
+    compute_node_id: int | None
+    image_ref: str | None
+    config_drive: bool
+    locked: bool
+    locked_reason: str | None
+
+
+def create(
+    conn: Connection,
+    server: Server,
+    *,
+    pci_requests: Sequence[PciRequest] = (),
+    numa_topology: GuestTopology | None = None,
+    keypair: Mapping[str, str] | None = None,
+) -> Server:
+    """Store a new server (``server.id`` is ignored) with what it asked for, its metadata and tags. ``keypair`` is kept as it was when
+    the server was made: {"name", "public_key", "type", "fingerprint"}."""
+    flavor = server.flavor
+    result = conn.execute(
+        instances.insert().values(
+            uuid=server.uuid,
+            display_name=server.display_name,
+            display_description=server.display_description,
+            hostname=server.hostname,
+            project_id=server.project_id,
+            user_id=server.user_id,
+            vm_state=server.vm_state.value,
+            task_state=None if server.task_state is None else server.task_state.value,
+            power_state=int(server.power_state),
+            image_ref=server.image_ref,
+            host=server.host,
+            node=server.node,
+            compute_node_id=server.compute_node_id,
+            vcpus=flavor.vcpus,
+            memory_mb=flavor.memory_mb,
+            root_gb=flavor.root_gb,
+            ephemeral_gb=flavor.ephemeral_gb,
+            swap_mb=flavor.swap_mb,
+            key_name=server.key_name,
+            user_data=server.user_data,
+            config_drive=server.config_drive,
+            availability_zone=server.availability_zone,
+            reservation_id=server.reservation_id,
+            launch_index=server.launch_index,
+            locked=server.locked,
+            locked_reason=server.locked_reason,
+            networks=canonical([_network_to_json(network) for network in server.networks]),
+            request_id=server.request_id,
+            launched_at=server.launched_at,
+            deleted=0,
+            created_at=server.created_at,
+        )
+    )
+    conn.execute(
+        instance_extra.insert().values(
+            instance_uuid=server.uuid,
+            pci_requests=requests_to_text(pci_requests),
+            numa_topology=topology_to_text(numa_topology),
+            flavor=canonical(flavor_to_json(flavor)),
+            keypair=None if keypair is None else canonical(dict(keypair)),
+        )
+    )
+    if server.metadata:
+        server_labels.set_metadata(conn, server.uuid, server.metadata)
+    if server.tags:
+        server_labels.replace_tags(conn, server.uuid, server.tags)
+    key = result.inserted_primary_key
+    assert key is not None
+    return replace(server, id=key[0])
+
+
+def get(conn: Connection, uuid: str, *, project_id: str | None = None, deleted_too: bool = False) -> Server:
+    """``project_id``: only a server of this project (None: of any). Raises ``ServerNotFound``."""
+    query = _select().where(_t.uuid == uuid)
+    if project_id is not None:
+        query = query.where(_t.project_id == project_id)
+    if not deleted_too:
+        query = query.where(_t.deleted == 0)
+    servers = _load(conn, query)
+    if not servers:
+        raise ServerNotFound(server=uuid)
+    return servers[0]
+
+
+def get_many(conn: Connection, uuids: Iterable[str]) -> dict[str, Server]:
+    """Those of the given living servers that exist."""
+    found: dict[str, Server] = {}
+    wanted = list(dict.fromkeys(uuids))
+    for start in range(0, len(wanted), 500):
+        query = _select().where(_t.uuid.in_(wanted[start : start + 500]), _t.deleted == 0)
+        found.update((server.uuid, server) for server in _load(conn, query))
+    return {uuid: found[uuid] for uuid in wanted if uuid in found}
+
+
+def by_name(conn: Connection, name: str, *, project_id: str | None = None) -> tuple[Server, ...]:
+    """Living servers of exactly this name."""
+    query = _select().where(_t.display_name == name, _t.deleted == 0)
+    if project_id is not None:
+        query = query.where(_t.project_id == project_id)
+    return _load(conn, query.order_by(_t.id))
+
+
+def of_host(conn: Connection, host: str) -> tuple[Server, ...]:
+    """Living servers placed on a host."""
+    return _load(conn, _select().where(_t.host == host, _t.deleted == 0).order_by(_t.id))
+
+
+def of_node(conn: Connection, compute_node_id: int) -> tuple[Server, ...]:
+    """Living servers whose usage counts on a host."""
+    return _load(conn, _select().where(_t.compute_node_id == compute_node_id, _t.deleted == 0).order_by(_t.id))
+
+
+def find(conn: Connection, wanted: ServerFilter, page: Page = EVERYTHING) -> tuple[Server, ...]:
+    """Newest first. The page's marker is a UUID. Raises ``Invalid`` for an unknown marker or sort key."""
+    query = _select().where(*_conditions(wanted))
+    return _load(conn, _ordered(conn, query, page))
+
+
+def find_uuids(conn: Connection, wanted: ServerFilter, page: Page = EVERYTHING) -> tuple[str, ...]:
+    """As ``find``, but only the UUIDs."""
+    query = sa.select(_t.uuid).join(instance_extra, _x.instance_uuid == _t.uuid).where(*_conditions(wanted))
+    return tuple(conn.execute(_ordered(conn, query, page)).scalars())
+
+
+def _ordered(conn: Connection, query: Select[Any], page: Page) -> Select[Any]:
+    return paged(
+        conn,
+        query,
+        page,
+        keys=_SORT_KEYS,
+        default=(("created_at", "desc"),),
+        unique=_t.id,
+        marker_column=_t.uuid,
+    )
+
+
+def _conditions(wanted: ServerFilter) -> list[sa.ColumnElement[bool]]:
+    equal: dict[sa.Column[Any], Any] = {
+        _t.project_id: wanted.project_id,
+        _t.user_id: wanted.user_id,
+        _t.host: wanted.host,
+        _t.node: wanted.node,
+        _t.image_ref: wanted.image_ref,
+        _t.key_name: wanted.key_name,
+        _t.hostname: wanted.hostname,
+        _t.availability_zone: wanted.availability_zone,
+        _t.reservation_id: wanted.reservation_id,
+        _t.locked: wanted.locked,
+        _t.power_state: None if wanted.power_state is None else int(wanted.power_state),
+    }
+    conditions: list[sa.ColumnElement[bool]] = [column == value for column, value in equal.items() if value is not None]
+    if wanted.deleted is not None:
+        conditions.append(_t.deleted != 0 if wanted.deleted else _t.deleted == 0)
+    if wanted.name is not None:
+        conditions.append(sa.func.lower(_t.display_name).contains(wanted.name.lower(), autoescape=True))
+    if wanted.uuids is not None:
+        conditions.append(_t.uuid.in_(sorted(wanted.uuids)))
+    if wanted.vm_states is not None:
+        conditions.append(_t.vm_state.in_(sorted(state.value for state in wanted.vm_states)))
+    if wanted.task_states is not None:
+        conditions.append(_in_task_states(wanted.task_states))
+    if wanted.flavorid is not None:
+        # The flavor is kept as canonical JSON (sorted keys), where this text can stand only at the key itself.
+        conditions.append(_x.flavor.contains(f',"flavorid":{canonical(wanted.flavorid)},', autoescape=True))
+    touched = sa.func.coalesce(_t.updated_at, _t.created_at)
+    if wanted.changes_since is not None:
+        conditions.append(touched >= wanted.changes_since)
+    if wanted.changes_before is not None:
+        conditions.append(touched <= wanted.changes_before)
+    conditions += server_labels.tag_conditions(
+        _t.uuid, wanted.tags, wanted.tags_any, wanted.not_tags, wanted.not_tags_any
+    )
+    return conditions
+
+
+def _in_task_states(states: Collection[TaskState | None]) -> sa.ColumnElement[bool]:
+    named = _t.task_state.in_(sorted(state.value for state in states if state is not None))
+    return sa.or_(_t.task_state.is_(None), named) if None in states else named
+
+
+def update(
+    conn: Connection,
+    uuid: str,
+    *,
+    expected_task_states: Collection[TaskState | None] | None = None,
+    expected_vm_states: Collection[VmState] | None = None,
+    now: datetime | None = None,
+    **changes: Unpack[Changes],
+) -> bool:
+    """Change a living server in one statement, only if its states are among the expected ones (None: any). Answers whether it
+    matched: False also when it doesn't exist."""
+    query = instances.update().where(_t.uuid == uuid, _t.deleted == 0)
+    if expected_task_states is not None:
+        query = query.where(_in_task_states(expected_task_states))
+    if expected_vm_states is not None:
+        query = query.where(_t.vm_state.in_(sorted(state.value for state in expected_vm_states)))
+    return conn.execute(query.values(updated_at=now or utcnow(), **changes)).rowcount == 1
+
+
+def set_task_state(
+    conn: Connection,
+    uuid: str,
+    expected: Collection[TaskState | None] | None,
+    new: TaskState | None,
+    *,
+    now: datetime | None = None,
+) -> bool:
+    """As ``update`` of the task state alone: of two that try the same step, one gets True."""
+    return update(conn, uuid, expected_task_states=expected, now=now, task_state=new)
+
+
+def place(
+    conn: Connection, uuid: str, host: str, node: str, compute_node_id: int, *, now: datetime | None = None
+) -> bool:
+    """The claim: from now on the server's CPUs, memory and disk count on this host. The host must have been locked before."""
+    return update(conn, uuid, now=now, host=host, node=node, compute_node_id=compute_node_id)
+
+
+def unplace(conn: Connection, uuid: str, *, now: datetime | None = None) -> bool:
+    """Undoes ``place``. The host must have been locked before."""
+    return update(conn, uuid, now=now, host=None, node=None, compute_node_id=None)
+
+
+def soft_delete(conn: Connection, uuid: str, *, now: datetime | None = None) -> bool:
+    """The server is gone: row kept with ``deleted = id``, its tags dropped. The host's row must have been locked before, since its
+    usage ends here. Answers whether there was a living one."""
+    at = now or utcnow()
+    query = instances.update().where(_t.uuid == uuid, _t.deleted == 0)
+    gone = conn.execute(
+        query.values(
+            deleted=_t.id,
+            deleted_at=at,
+            updated_at=at,
+            terminated_at=sa.func.coalesce(_t.terminated_at, sa.literal(at, sa.DateTime())),
+            vm_state=VmState.DELETED.value,
+            task_state=None,
+            power_state=int(PowerState.NOSTATE),
+        )
+    )
+    server_labels.replace_tags(conn, uuid, ())
+    return gone.rowcount == 1
+
+
+def pci_requests(conn: Connection, uuid: str) -> tuple[PciRequest, ...]:
+    """What the server asked for. Raises ``ServerNotFound``."""
+    return requests_from_text(_extra(conn, uuid).pci_requests)
+
+
+def numa_topology(conn: Connection, uuid: str) -> GuestTopology | None:
+    """As fitted by the claim; before it, as asked for. Raises ``ServerNotFound``."""
+    return guest_topology_from_text(_extra(conn, uuid).numa_topology)
+
+
+def set_numa_topology(conn: Connection, uuid: str, topology: GuestTopology | None) -> None:
+    conn.execute(
+        instance_extra.update().where(_x.instance_uuid == uuid).values(numa_topology=topology_to_text(topology))
+    )
+
+
+def keypair(conn: Connection, uuid: str) -> dict[str, str] | None:
+    """The key as it was when the server was made. Raises ``ServerNotFound``."""
+    value: dict[str, str] | None = decoded(_extra(conn, uuid).keypair)
+    return value
+
+
+def _extra(conn: Connection, uuid: str) -> Row[Any]:
+    row = conn.execute(sa.select(instance_extra).where(_x.instance_uuid == uuid)).first()
+    if row is None:
+        raise ServerNotFound(server=uuid)
+    return row
+
+
+def _select() -> Select[Any]:
+    return sa.select(instances, _x.flavor.label("flavor_json")).join(instance_extra, _x.instance_uuid == _t.uuid)
+
+
+def _load(conn: Connection, query: Select[Any]) -> tuple[Server, ...]:
+    rows = conn.execute(query).all()
+    uuids = [row.uuid for row in rows]
+    metadata = server_labels.metadata_of(conn, uuids)
+    tags = server_labels.tags_of(conn, uuids)
+    return tuple(_server(row, metadata.get(row.uuid, {}), tags.get(row.uuid, ())) for row in rows)
+
+
+def _network_to_json(network: NetworkRequest) -> dict[str, Any]:
+    return {"network": network.network, "mac": network.mac, "tag": network.tag}
+
+
+def _server(row: Row[Any], metadata: Mapping[str, str], tags: tuple[str, ...]) -> Server:
+    return Server(
+        id=row.id,
+        uuid=row.uuid,
+        display_name=row.display_name,
+        project_id=row.project_id,
+        user_id=row.user_id,
+        vm_state=VmState(row.vm_state),
+        task_state=None if row.task_state is None else TaskState(row.task_state),
+        power_state=PowerState(row.power_state),
+        flavor=flavor_from_json(decoded(row.flavor_json)),
+        image_ref=row.image_ref,
+        created_at=row.created_at,
+        updated_at=row.updated_at,
+        launched_at=row.launched_at,
+        terminated_at=row.terminated_at,
+        host=row.host,
+        node=row.node,
+        compute_node_id=row.compute_node_id,
+        key_name=row.key_name,
+        user_data=row.user_data,
+        config_drive=row.config_drive,
+        display_description=row.display_description,
+        hostname=row.hostname,
+        availability_zone=row.availability_zone,
+        reservation_id=row.reservation_id,
+        launch_index=row.launch_index,
+        locked=row.locked,
+        locked_reason=row.locked_reason,
+        metadata=metadata,
+        tags=tags,
+        networks=tuple(NetworkRequest(**network) for network in decoded(row.networks)),
+        request_id=row.request_id,
+        deleted=row.deleted,
+    )
