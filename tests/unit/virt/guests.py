@@ -1,0 +1,165 @@
+"""Guests that tests share: each named case is one golden document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+from jetbridge.model.flavor import Flavor
+from jetbridge.model.server import NetworkRequest, PowerState, Server, VmState
+from jetbridge.numa.topology import CpuPolicy, GuestCell, GuestTopology, HostCell, HostTopology
+from jetbridge.pci.device import DeviceType, PciDevice
+from jetbridge.pci.request import PciRequest
+from jetbridge.virt.connection import NetworkInfo
+from jetbridge.virt.guest import GuestFiles, GuestOptions, Translation, guest_spec
+
+GPU = {"vendor_id": "10de", "product_id": "1eb8"}
+FOLDER = Path("/var/lib/jetbridge/instances/instance-0000002a")
+FILES = GuestFiles(console_log=FOLDER / "console.log", root_disk=FOLDER / "root.qcow2")
+NETWORKS = (NetworkInfo("default", "network"), NetworkInfo("br-lab", "bridge"))
+HOST = HostTopology(
+    (
+        HostCell(0, frozenset({0, 1, 2, 3}), frozenset({4, 5, 6, 7}), 65536),
+        HostCell(1, frozenset({8, 9, 10, 11}), frozenset({12, 13, 14, 15}), 65536),
+    )
+)
+FLAVOR = Flavor(
+    id=7,
+    flavorid="7",
+    name="gpu.small",
+    vcpus=4,
+    memory_mb=4096,
+    root_gb=20,
+    extra_specs={"pci_passthrough:alias": "GPU:1"},
+)
+SERVER = Server(
+    id=42,
+    uuid="6c1d1f0e-7c3a-4bb3-9f4a-0d5d7d6a9c11",
+    display_name="trainer & co",
+    project_id="a0000000000000000000000000000001",
+    user_id="a0000000000000000000000000000001",
+    vm_state=VmState.BUILDING,
+    task_state=None,
+    power_state=PowerState.NOSTATE,
+    flavor=FLAVOR,
+    image_ref="0f6c8f2b-1d4e-4d6c-8f3b-2f3a5b6c7d8e",
+    created_at=datetime(2026, 1, 1),
+    host="gpu001",
+)
+
+
+def device(address: str, request_id: str | None, *, managed: bool = True) -> PciDevice:
+    return PciDevice(
+        compute_node_id=1,
+        address=address,
+        vendor_id=GPU["vendor_id"],
+        product_id=GPU["product_id"],
+        dev_type=DeviceType.PCI,
+        instance_uuid=SERVER.uuid,
+        request_id=request_id,
+        managed=managed,
+    )
+
+
+def request(request_id: str, count: int = 1, alias: str | None = "GPU") -> PciRequest:
+    return PciRequest(request_id, count, (GPU,), alias, requester_id=None if alias else "port-1")
+
+
+def translate(
+    *,
+    server: Server = SERVER,
+    image_properties: Mapping[str, str] | None = None,
+    requests: tuple[PciRequest, ...] = (),
+    devices: tuple[PciDevice, ...] = (),
+    topology: GuestTopology | None = None,
+    files: GuestFiles = FILES,
+    options: GuestOptions | None = None,
+) -> Translation:
+    return guest_spec(
+        server,
+        image_properties=image_properties or {},
+        requests=requests,
+        devices=devices,
+        topology=topology,
+        host=HOST,
+        networks=NETWORKS,
+        files=files,
+        options=options or GuestOptions(),
+    )
+
+
+def _server(vcpus: int = 4, **changes: object) -> Server:
+    return replace(SERVER, flavor=replace(FLAVOR, vcpus=vcpus), **changes)  # type: ignore[arg-type]
+
+
+def _pinned(**changes: object) -> GuestTopology:
+    cells = (
+        GuestCell(
+            0,
+            frozenset(),
+            frozenset({0, 1}),
+            2048,
+            "1048576",
+            1,
+            1048576,
+            {0: 12, 1: 13},
+            reserved_cpus=frozenset({14}),
+        ),
+        GuestCell(1, frozenset(), frozenset({2, 3}), 2048, "1048576", 0, 1048576, {2: 4, 3: 5}),
+    )
+    return replace(GuestTopology(cells, CpuPolicy.DEDICATED), **changes)  # type: ignore[arg-type]
+
+
+def golden_cases() -> Mapping[str, Translation]:
+    """Golden document's name to the translation that makes it."""
+    one_gpu = {"requests": (request("r1"),), "devices": (device("0000:3b:00.0", "r1"),)}
+    shared = GuestTopology((GuestCell(0, frozenset(range(4)), frozenset(), 4096, None, 1, 4),))
+    mixed = GuestTopology(
+        (GuestCell(0, frozenset({0}), frozenset({1, 2, 3}), 4096, "large", 0, 2048, {1: 4, 2: 5, 3: 6}),),
+        CpuPolicy.MIXED,
+    )
+    nics = (NetworkRequest("default", "fa:16:3e:00:00:01"), NetworkRequest("br-lab", "fa:16:3e:00:00:02"))
+    return {
+        "one-gpu": translate(**one_gpu),
+        "two-requests-unmanaged": translate(
+            requests=(request("r2"), request("r1", 2)),
+            devices=(
+                device("0000:82:00.0", "r1"),
+                device("0000:81:00.0", "r1"),
+                device("0000:3b:00.4", "r2", managed=False),
+            ),
+        ),
+        "no-devices": translate(),
+        "networks-and-config-drive": translate(
+            server=_server(networks=nics), files=replace(FILES, config_drive=FOLDER / "config-drive.iso"), **one_gpu
+        ),
+        "uefi-and-pcie-ports": translate(
+            image_properties={"hw_firmware_type": "uefi"}, options=GuestOptions(num_pcie_ports=3), **one_gpu
+        ),
+        "direct-kernel-boot-emulated": translate(
+            image_properties={"os_command_line": "console=ttyS0 root=/dev/vda1"},
+            files=replace(FILES, kernel=Path("/images/kernel"), ramdisk=Path("/images/ramdisk")),
+            options=GuestOptions(virt_type="qemu"),
+        ),
+        "image-choices": translate(
+            server=_server(networks=nics[:1]),
+            image_properties={
+                "hw_disk_bus": "scsi",
+                "hw_vif_model": "e1000e",
+                "hw_machine_type": "pc-q35-7.2",
+                "os_type": "windows",
+                "img_hide_hypervisor_id": "true",
+                "hw_cpu_cores": "2",
+            },
+            files=replace(FILES, config_drive=FOLDER / "config-drive.iso"),
+        ),
+        "pinned-hugepages-two-cells": translate(topology=_pinned(emulator_isolate=True), **one_gpu),
+        "pinned-emulator-shares": translate(
+            topology=_pinned(emulator_share=True), options=GuestOptions(shared_cpus=frozenset({0, 1, 8, 9}))
+        ),
+        "mixed-2-mib-pages": translate(topology=mixed),
+        "shared-cpus-of-one-cell": translate(topology=shared, **one_gpu),
+        "kept-off-dedicated-cpus": translate(options=GuestOptions(shared_cpus=frozenset({0, 1, 2, 3, 8, 9}))),
+    }
