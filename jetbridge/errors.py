@@ -242,6 +242,12 @@ class ProbeFailed(HypervisorError):
     template = "Device discovery on {host} failed: {reason}"
 
 
+class InvalidNodeDevice(ProbeFailed):
+    """A node-device document breaks libvirt's format."""
+
+    template = "Node device document {name}: {reason}"
+
+
 # --- fleet and messages -----------------------------------------------------------------------
 
 
