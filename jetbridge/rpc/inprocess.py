@@ -1,0 +1,229 @@
+"""The bus of one process: messages are calls of registered handlers, casts on the worker pool, calls in the caller's thread.
+
+A call runs where its caller waits, so it needs no free worker: however many casts fill the pool, a handler that calls
+another service can't wait for itself. Casts beyond the pool's size queue up in order.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from typing import Any
+
+from jetbridge.errors import Invalid, JetbridgeError, MessageTimeout, ServiceUnavailable, UnknownDestination
+from jetbridge.model.context import RequestContext
+from jetbridge.model.events import EventSink, Seam, SeamEvent, no_events
+from jetbridge.rpc.bus import Handler, Payload
+
+logger = logging.getLogger(__name__)
+
+DRAIN_SECONDS = 30.0
+
+
+class InProcessBus:
+    """Implements ``Bus``. ``executor`` runs the casts and belongs to the caller (it is not shut down here); ``clock`` gives seconds
+    since the epoch for events. ``drain_seconds``: how long ``stop`` lets accepted messages finish before it drops those that
+    still wait for a worker."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        events: EventSink = no_events,
+        clock: Callable[[], float] = time.time,
+        *,
+        drain_seconds: float = DRAIN_SECONDS,
+    ) -> None:
+        self._executor = executor
+        self._events = events
+        self._clock = clock
+        self._drain_seconds = drain_seconds
+        self._handlers: dict[tuple[str, str | None], Mapping[str, Handler]] = {}
+        self._state = threading.Condition()
+        self._accepted = 0  # casts that were accepted and have not ended
+        self._stopping = False
+        self._dropping = False
+        self._inside = threading.local()
+
+    def serve(self, topic: str, methods: Mapping[str, Handler], *, server: str | None = None) -> None:
+        with self._state:
+            self._handlers[topic, server] = dict(methods)
+
+    def withdraw(self, topic: str, *, server: str | None = None) -> None:
+        with self._state:
+            self._handlers.pop((topic, server), None)
+
+    def cast(
+        self,
+        context: RequestContext,
+        topic: str,
+        method: str,
+        payload: Payload,
+        *,
+        source: str,
+        server: str | None = None,
+    ) -> None:
+        handler = self._handler(topic, method, server)
+        message = plain_message(payload, f"{topic}.{method}")
+        with self._state:
+            self._refuse_when_stopping(topic, method)
+            self._accepted += 1
+        try:
+            self._executor.submit(self._run_cast, handler, context, topic, method, message, server)
+        except RuntimeError as error:  # the pool was shut down before the bus
+            self._ended()
+            raise ServiceUnavailable(reason=f"No worker takes {topic}.{method}: {error}") from error
+        self._emit(Seam.CAST, context, topic, method, message, source, server, self._clock(), None, None)
+
+    def call(
+        self,
+        context: RequestContext,
+        topic: str,
+        method: str,
+        payload: Payload,
+        *,
+        source: str,
+        server: str | None = None,
+        timeout: float = 60.0,
+    ) -> Payload:
+        """The handler can't be interrupted: ``MessageTimeout`` is raised once it has ended too late, so that a slow answer is lost here
+        as it would be over a network."""
+        handler = self._handler(topic, method, server)
+        message = plain_message(payload, f"{topic}.{method}")
+        with self._state:
+            self._refuse_when_stopping(topic, method)
+        at, started = self._clock(), time.monotonic()
+        failure: str | None = None
+        try:
+            answer = self._run_inside(handler, context, message)
+        except JetbridgeError as error:
+            failure = error.code
+            raise
+        except Exception as error:
+            failure = type(error).__name__
+            logger.exception("[%s] %s.%s failed", context.request_id, topic, method)
+            raise JetbridgeError(f"{_target(topic, server)} failed in {method}: {failure}: {error}") from error
+        finally:
+            seconds = time.monotonic() - started
+            self._emit(Seam.CALL, context, topic, method, message, source, server, at, seconds, failure)
+        if seconds > timeout:
+            raise MessageTimeout(topic=_target(topic, server), method=method, seconds=f"{timeout:g}")
+        return plain_message(answer or {}, f"answer of {topic}.{method}")
+
+    def stop(self) -> None:
+        """Refuse messages from outside, let accepted ones (and what they send) end, return. What still waits for a worker after
+        ``drain_seconds`` is dropped and said; handlers that run are waited for."""
+        with self._state:
+            self._stopping = True
+            if self._state.wait_for(lambda: self._accepted == 0, self._drain_seconds):
+                return
+            self._dropping = True
+            logger.warning(
+                "Stopping with %d messages unfinished: those that wait for a worker are dropped", self._accepted
+            )
+            self._state.wait_for(lambda: self._accepted == 0)
+
+    def _handler(self, topic: str, method: str, server: str | None) -> Handler:
+        with self._state:
+            methods = self._handlers.get((topic, server))
+        if methods is None:
+            raise UnknownDestination(topic=_target(topic, server))
+        handler = methods.get(method)
+        if handler is None:
+            raise UnknownDestination(topic=f"{_target(topic, server)} with a method {method}")
+        return handler
+
+    def _refuse_when_stopping(self, topic: str, method: str) -> None:
+        if self._dropping or (self._stopping and not getattr(self._inside, "depth", 0)):
+            raise ServiceUnavailable(reason=f"The service is stopping: {topic}.{method} was not sent")
+
+    def _run_cast(
+        self,
+        handler: Handler,
+        context: RequestContext,
+        topic: str,
+        method: str,
+        message: dict[str, Any],
+        server: str | None,
+    ) -> None:
+        try:
+            if self._dropping:
+                logger.warning("[%s] dropped %s to %s", context.request_id, method, _target(topic, server))
+                return
+            self._run_inside(handler, context, message)
+        except Exception:  # noqa: BLE001 - nobody waits for the outcome: a handler's error must not end a worker
+            logger.exception("[%s] %s of %s failed", context.request_id, method, _target(topic, server))
+        finally:
+            self._ended()
+
+    def _run_inside(self, handler: Handler, context: RequestContext, message: dict[str, Any]) -> Payload | None:
+        self._inside.depth = getattr(self._inside, "depth", 0) + 1
+        try:
+            return handler(context, message)
+        finally:
+            self._inside.depth -= 1
+
+    def _ended(self) -> None:
+        with self._state:
+            self._accepted -= 1
+            if self._accepted == 0:
+                self._state.notify_all()
+
+    def _emit(
+        self,
+        seam: Seam,
+        context: RequestContext,
+        topic: str,
+        method: str,
+        message: Mapping[str, Any],
+        source: str,
+        server: str | None,
+        at: float,
+        seconds: float | None,
+        failure: str | None,
+    ) -> None:
+        uuids = message.get("server_uuids") or [message.get("server_uuid")]
+        essentials = {"servers": str(len(uuids))} if len(uuids) > 1 else {}
+        if failure is not None:
+            essentials["error"] = failure
+        event = SeamEvent(
+            seam, source, _target(topic, server), method, context.request_id, uuids[0], at, seconds, essentials
+        )
+        try:
+            self._events(event)
+        except Exception:  # noqa: BLE001 - watching must not change what is watched
+            logger.exception("A listener failed on %s", event)
+
+
+def _target(topic: str, server: str | None) -> str:
+    return topic if server is None else f"{topic}:{server}"
+
+
+def plain_message(payload: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """A copy made of JSON values only, as a message over a network would arrive. Raises ``Invalid`` naming the place of any other
+    value: it would be refused, or arrive as something else, on another bus."""
+    copy = _plain(payload, what)
+    assert isinstance(copy, dict)
+    return copy
+
+
+def _plain(value: Any, where: str) -> Any:
+    if value is None or value is True or value is False:
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)  # an enumeration's member arrives as its text
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    if isinstance(value, list):
+        return [_plain(item, where) for item in value]
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise Invalid(reason=f"{where}: key {key!r} is not text")
+        return {str.__str__(key): _plain(item, f"{where}[{key}]") for key, item in value.items()}
+    raise Invalid(reason=f"{where}: {value!r} of type {type(value).__name__} is not a JSON value")
