@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from jetbridge.config.fleet_fields import Section, read_yaml
 from jetbridge.errors import InvalidFleet
@@ -322,7 +322,7 @@ def _check_devices(section: Section, devices: Sequence[FleetDevice], numa: NumaS
                 name = f"{device.pf.vf_interface}{number}"
                 _take(section, interfaces, name, f"the interface of VF {number} of {device.address}", "interface")
     for device in devices:
-        if device.switch in taken:
+        if device.switch and device.switch in taken:
             _refuse(
                 section,
                 device,
@@ -339,7 +339,7 @@ def _take(section: Section, taken: dict[str, str], name: str, what: str, kind: s
     taken[name] = what
 
 
-def _refuse(section: Section, device: FleetDevice, key: str, value: object, reason: str) -> None:
+def _refuse(section: Section, device: FleetDevice, key: str, value: object, reason: str) -> NoReturn:
     raise InvalidFleet(path=section.path, reason=f"{section.where}: device {device.address}: {key}={value}: {reason}")
 
 
@@ -349,13 +349,14 @@ def _nodedevs(section: Section, path: Path) -> str | None:
         return None
     folder = Path(path.absolute().parent, given)
     try:
-        if any(folder.glob("*.xml")):
-            return str(folder)
+        found = any(entry.suffix == ".xml" for entry in folder.iterdir())
     except OSError as error:
-        section.refuse("nodedevs", f"can't be read: {error.strerror or error}")
-    section.refuse(
-        "nodedevs", f"no node-device documents (*.xml) are in {folder}; the path is relative to the fleet file"
-    )
+        section.refuse(
+            "nodedevs", f"{folder} can't be read: {error.strerror or error}; it is relative to the fleet file"
+        )
+    if not found:
+        section.refuse("nodedevs", f"no node-device documents (*.xml) are in {folder}")
+    return str(folder)
 
 
 def _simulate(section: Section) -> SimulateSpec:

@@ -131,10 +131,10 @@ class Section:
         value = self.text(key)
         if value is None:
             return default
-        for candidate in allowed:
-            if candidate == value:
-                return candidate
-        self.refuse(key, f"must be one of {', '.join(allowed)}")
+        found = next((candidate for candidate in allowed if candidate == value), None)
+        if found is None:
+            self.refuse(key, f"must be one of {', '.join(allowed)}")
+        return found
 
     def integer(self, key: str, *, low: int = 0, high: int = 2**31 - 1) -> int | None:
         value = self.text(key)
