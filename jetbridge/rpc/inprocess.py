@@ -154,7 +154,7 @@ class InProcessBus:
                 logger.warning("[%s] dropped %s to %s", context.request_id, method, _target(topic, server))
                 return
             self._run_inside(handler, context, message)
-        except Exception:  # noqa: BLE001 - nobody waits for the outcome: a handler's error must not end a worker
+        except Exception:
             logger.exception("[%s] %s of %s failed", context.request_id, method, _target(topic, server))
         finally:
             self._ended()
@@ -194,7 +194,7 @@ class InProcessBus:
         )
         try:
             self._events(event)
-        except Exception:  # noqa: BLE001 - watching must not change what is watched
+        except Exception:
             logger.exception("A listener failed on %s", event)
 
 
