@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from jetbridge.numa.cell import CellNeed, CellPlan, Shortage, plan_cell
 from jetbridge.numa.order import ordered_cells
 from jetbridge.numa.search import SearchBound, find_placement
 from jetbridge.numa.topology import GuestCell, GuestTopology, HostCell, HostTopology, NumaLimits
+from jetbridge.pci.device import VIRTUAL, DeviceType
 from jetbridge.pci.fit import AffinityCells, Choice, Refusal, fit
 from jetbridge.pci.pool import Pool
 from jetbridge.pci.request import NumaPolicy, PciRequest, ProviderChoice
+from jetbridge.pci.wanted import Wanted
 from jetbridge.reasons import Reason, counted
 
 
@@ -62,12 +64,6 @@ def fit_server(
     return _fit_cells(host, guest, pools, requests, providers, limits, packing)
 
 
-def requested_pools(pools: Sequence[Pool], requests: Sequence[PciRequest]) -> tuple[Pool, ...]:
-    """The pools a device of which could serve at least one of the requests, NUMA policies aside."""
-    singles = [replace(request, count=1) for request in requests]
-    return tuple(pool for pool in pools if any(isinstance(fit((pool,), (request,)), Choice) for request in singles))
-
-
 def _fit_cells(
     host: HostTopology,
     guest: GuestTopology,
@@ -77,8 +73,8 @@ def _fit_cells(
     limits: NumaLimits | None,
     packing: bool,
 ) -> ServerFit | Refusal:
-    wanted = requested_pools(pools, requests) if requests else ()
-    cells = ordered_cells(host, guest, pools, wanted if requests else None, packing)
+    devices = _Devices(pools, requests, providers)
+    cells = ordered_cells(host, guest, pools, devices.pools if requests else None, packing)
     plans = _plans(cells, guest, limits)
     fits = [[isinstance(plan, CellPlan) for plan in row] for row in plans]
     for row in plans:
@@ -87,17 +83,23 @@ def _fit_cells(
     sockets = {cell.id: cell.socket for cell in host.cells}
     refusals: list[Refusal] = []
 
-    def accept(placed: Sequence[int]) -> Choice | None:
-        answer = fit(pools, requests, AffinityCells(frozenset(cells[at].id for at in placed), sockets), providers)
+    def try_cells(chosen: Iterable[HostCell]) -> Choice | None:
+        affinity = AffinityCells(frozenset(cell.id for cell in chosen), sockets)
+        answer = fit(pools, requests, affinity, providers)
         if isinstance(answer, Refusal):
             refusals.append(answer)
             return None
         return answer
 
-    columns = list(zip(*fits, strict=True))
-    classes = [
-        (column, _devices_of(cell, wanted, requests, providers)) for cell, column in zip(cells, columns, strict=True)
-    ]
+    usable = [cell for at, cell in enumerate(cells) if any(row[at] for row in fits)]
+    if devices.order_free and try_cells(usable) is None:
+        return devices.explained(refusals[0])
+    columns = zip(*fits, strict=True)
+    classes = [(column, devices.looks_of(cell)) for cell, column in zip(cells, columns, strict=True)]
+
+    def accept(placed: Sequence[int]) -> Choice | None:
+        return try_cells(cells[at] for at in placed)
+
     try:
         found = find_placement(fits, classes, accept)
     except SearchBound as bound:
@@ -110,7 +112,7 @@ def _fit_cells(
         placed, choice = found
         return ServerFit(_placed(guest, [(cells[at], plans[row][at]) for row, at in enumerate(placed)]), choice)
     if refusals:
-        return Refusal((*refusals[0].reasons, *_nodeless(wanted, requests)))
+        return devices.explained(refusals[0])
     return _refusal(
         "numa.cells",
         f"the {len(guest.cells)} guest cells fit on host cells one by one, not all at once",
@@ -152,30 +154,63 @@ def _placed(guest: GuestTopology, pairs: Sequence[tuple[HostCell, CellPlan | Sho
     return replace(guest, cells=tuple(cells))
 
 
-def _devices_of(
-    cell: HostCell, wanted: Sequence[Pool], requests: Sequence[PciRequest], providers: ProviderChoice | None
-) -> Hashable:
-    """What the device fit can see of a host cell: equal values mean that two cells can change places.
+class _Devices:
+    """What the search has to know about the devices that could serve the requests."""
 
-    Pools of one card are linked by their address (a PF excludes its VFs), so they are described together; a card
-    whose pools lie on several nodes makes its nodes unlike all others.
-    """
-    here = {pool.address for pool in wanted if pool.numa_node == cell.id}
-    cards: list[str] = []
-    for address in here:
-        card = [pool for pool in wanted if pool.address == address]
-        if any(pool.numa_node != cell.id for pool in card):
-            cards.append(f"shared {address}")
-            continue
-        cards.append(repr(sorted(_looks(pool, providers) for pool in card)))
-    by_socket = any(request.policy is NumaPolicy.SOCKET for request in requests)
-    return (tuple(sorted(cards)), cell.socket if by_socket else None)
+    def __init__(self, pools: Sequence[Pool], requests: Sequence[PciRequest], providers: ProviderChoice | None) -> None:
+        self._requests = requests
+        self._providers = providers
+        self._wanted = Wanted(requests)
+        self.pools = self._wanted.of(pools)
+        self.order_free = self._is_order_free()
 
+    def _is_order_free(self) -> bool:
+        """Whether only counts decide, not which of several fitting pools an earlier request takes first.
 
-def _looks(pool: Pool, providers: ProviderChoice | None) -> str:
-    provider = pool.rp_uuid if providers is not None else None
-    tags = sorted(pool.tags.items())
-    return repr((pool.vendor_id, pool.product_id, pool.dev_type, pool.count, pool.parent_ifname, provider, tags))
+        So it is when requests share all their pools and their policy, or none, and no card is wanted whole and in parts.
+        Then more host cells never fit worse, and cells with equal devices can change places.
+        """
+        whole = {pool.address for pool in self.pools if pool.dev_type is DeviceType.PF}
+        if any(pool.address in whole for pool in self.pools if pool.dev_type in VIRTUAL):
+            return False
+        for users in {self._wanted.users(pool) for pool in self.pools}:
+            sharing = [self._requests[at] for at in users]
+            if len({request.policy for request in sharing}) > 1:
+                return False
+            if any(users != other and users & other for other in {self._wanted.users(pool) for pool in self.pools}):
+                return False
+        return True
+
+    def looks_of(self, cell: HostCell) -> Hashable:
+        """What the device fit can see of a host cell: cells with equal answers can change places."""
+        by_socket = any(request.policy is NumaPolicy.SOCKET for request in self._requests)
+        socket = cell.socket if by_socket else None
+        here = [pool for pool in self.pools if pool.numa_node == cell.id]
+        if here and not self.order_free:
+            return cell.id, socket
+        return tuple(sorted(self._looks(pool) for pool in here)), socket
+
+    def _looks(self, pool: Pool) -> str:
+        provider = None if self._providers is None else pool.rp_uuid
+        return repr((sorted(self._wanted.users(pool)), pool.count, provider))
+
+    def explained(self, refusal: Refusal) -> Refusal:
+        """Names the devices that only the policy required keeps away, because their host reports no node for them."""
+        reasons = []
+        for at, request in enumerate(self._requests):
+            without = sorted(
+                pool.address for pool in self.pools if pool.numa_node is None and at in self._wanted.users(pool)
+            )
+            if request.policy is NumaPolicy.REQUIRED and without:
+                reasons.append(
+                    Reason(
+                        "pci.numa",
+                        f"policy required refuses devices without a NUMA node: {', '.join(without)}",
+                        request=request.alias_name or request.requester_id,
+                        hint="use the policy legacy or preferred, or a firmware that reports the device's node",
+                    )
+                )
+        return Refusal((*refusal.reasons, *reasons))
 
 
 # --- refusals ---------------------------------------------------------------------------------
@@ -193,22 +228,3 @@ def _shortage_refusal(shortages: Sequence[Shortage]) -> Refusal:
         if known is None or shortage.available > known.available:
             nearest[shortage.rule, shortage.text] = shortage
     return Refusal(tuple(Reason(short.rule, short.text, hint=short.hint) for short in nearest.values()))
-
-
-def _nodeless(wanted: Sequence[Pool], requests: Sequence[PciRequest]) -> tuple[Reason, ...]:
-    """Names the devices that only the policy required keeps away, because their host reports no node for them."""
-    reasons = []
-    for request in requests:
-        if request.policy is not NumaPolicy.REQUIRED:
-            continue
-        without = [pool.address for pool in requested_pools(wanted, (request,)) if pool.numa_node is None]
-        if without:
-            reasons.append(
-                Reason(
-                    "pci.numa",
-                    f"policy required refuses devices without a NUMA node: {', '.join(sorted(without))}",
-                    request=request.alias_name or request.requester_id,
-                    hint="use the policy legacy or preferred, or a firmware that reports the device's node",
-                )
-            )
-    return tuple(reasons)
