@@ -1,0 +1,222 @@
+"""The build of a server on its host: the steps, and what is told when one fails."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from jetbridge.compute import domain, tracker
+from jetbridge.compute.host import AgentHost, about
+from jetbridge.db import actions, builds, servers
+from jetbridge.db.builds import Build
+from jetbridge.db.connection import Connection
+from jetbridge.errors import BuildAborted, ClaimLost, JetbridgeError, NotSupported, ServerNotFound
+from jetbridge.model.context import RequestContext
+from jetbridge.model.server import PowerState, Server, TaskState, VmState
+from jetbridge.model.verdict import Selection
+from jetbridge.steps.runtime import Step, StepFailed, run_steps
+
+logger = logging.getLogger(__name__)
+
+EVENT = "compute__do_build_and_run_instance"
+
+
+@dataclass(frozen=True)
+class BuildContext:
+    """What the steps of one build know. After a crash it is made again without the files: undos don't need them."""
+
+    host: AgentHost
+    context: RequestContext
+    server: Server
+    selection: Selection
+    build_id: int
+    root_disk: Path | None = None
+    config_drive: Path | None = None
+
+
+def _claim(build: BuildContext) -> BuildContext:
+    tracker.claim(build.host, build.context, build.server.uuid, build.selection)
+    return replace(build, server=_server(build))
+
+
+def _release(build: BuildContext) -> None:
+    tracker.release(build.host, build.context, build.server.uuid, build.selection.compute_node_id)
+
+
+def _make_root_disk(build: BuildContext) -> BuildContext:
+    return replace(build, root_disk=domain.make_root_disk(build.host, build.context, build.server))
+
+
+def _make_config_drive(build: BuildContext) -> BuildContext:
+    return replace(build, config_drive=domain.make_config_drive(build.host, build.context, build.server))
+
+
+def _remove_files(build: BuildContext) -> None:
+    domain.remove_files(build.host, build.context, build.server.domain_name, build.server.uuid)
+
+
+def _define(build: BuildContext) -> BuildContext:
+    domain.verify_devices(build.host, build.context, build.server)
+    xml = domain.domain_xml(build.host, build.context, build.server, build.root_disk, build.config_drive)
+    with build.host.library(build.context, "define_domain", build.server.uuid, domain=build.server.domain_name):
+        build.host.connection.define_domain(xml)
+    return build
+
+
+def _undefine(build: BuildContext) -> None:
+    domain.remove_domain(build.host, build.context, build.server.domain_name, build.server.uuid)
+
+
+def _start(build: BuildContext) -> BuildContext:
+    domain.start_domain(build.host, build.context, build.server)
+    return build
+
+
+def _stop(build: BuildContext) -> None:
+    domain.destroy_domain(build.host, build.context, build.server.domain_name, build.server.uuid)
+
+
+def _allocate(build: BuildContext) -> BuildContext:
+    tracker.allocate(build.host, build.context, build.server.uuid, build.selection.compute_node_id)
+    return build
+
+
+def _activate(build: BuildContext) -> BuildContext:
+    """The server is ACTIVE and the build done, in one transaction. Whoever began to delete it meanwhile comes first."""
+    host, uuid, now = build.host, build.server.uuid, build.host.now()
+
+    def write(conn: Connection) -> None:
+        active = servers.update(
+            conn,
+            uuid,
+            expected_task_states=(TaskState.SPAWNING,),
+            vm_state=VmState.ACTIVE,
+            task_state=None,
+            power_state=PowerState.RUNNING,
+            launched_at=now,
+            now=now,
+        )
+        if not active:
+            raise BuildAborted(server=uuid, reason="it is being deleted")
+        if not builds.finish(conn, build.build_id, now=now):
+            raise BuildAborted(server=uuid, reason="its build was declared dead")
+        actions.finish_event(conn, uuid, build.context.request_id, EVENT, now=now)
+        actions.finish(conn, uuid, build.context.request_id, now=now)
+
+    host.database.write(write)
+    return build
+
+
+BUILD_STEPS: tuple[Step[BuildContext], ...] = (
+    Step("claim", _claim, _release),
+    Step("root-disk", _make_root_disk, _remove_files),
+    Step("config-drive", _make_config_drive, _remove_files),
+    Step("define", _define, _undefine),
+    Step("start", _start, _stop),
+    Step("allocate", _allocate),  # its undo is the claim's, after the guest is gone
+    Step("activate", _activate),
+)
+
+
+def build_server(host: AgentHost, context: RequestContext, build: Build, selection: Selection) -> None:
+    """Run the build's steps; what fails is undone and told to the conductor. The server's lock is held by the caller."""
+    uuid = build.instance_uuid
+    server = _begin(host, context, build)
+    if server is None:
+        logger.info("Build %d of server %s is over already", build.id, uuid, extra=about(context, uuid))
+        return
+    logger.info("Building server %s on host %s", uuid, host.name, extra=about(context, uuid))
+    start = BuildContext(host, context, server, selection, build.id)
+    try:
+        run_steps(
+            BUILD_STEPS,
+            start,
+            record=lambda step: _record(host, build, step),
+            may_go_on=_check_wanted,
+            observe=host.observe,
+        )
+    except StepFailed as failed:
+        _tell(host, context, build, selection, failed)
+        return
+    logger.info("Server %s is active on host %s", uuid, host.name, extra=about(context, uuid))
+
+
+def failure_kind(cause: Exception) -> str:
+    """What a failure means for the other hosts: see the messages of ``rpc.bus``."""
+    if isinstance(cause, ClaimLost):
+        return "claim_lost"
+    if isinstance(cause, BuildAborted | NotSupported):
+        return "aborted"
+    return "host_failed"
+
+
+def _begin(host: AgentHost, context: RequestContext, build: Build) -> Server | None:
+    def write(conn: Connection) -> Server | None:
+        if not builds.take(conn, build.id, host.owner, now=host.now()):
+            return None
+        try:
+            server = servers.get(conn, build.instance_uuid)
+        except ServerNotFound:
+            builds.fail(conn, build.id, "the server was deleted", now=host.now())
+            return None
+        servers.set_task_state(conn, server.uuid, (TaskState.SCHEDULING, None), TaskState.SPAWNING, now=host.now())
+        actions.start_event(conn, server.uuid, context.request_id, EVENT, host=host.name, now=host.now())
+        return server
+
+    return host.database.write(write)
+
+
+def _record(host: AgentHost, build: Build, step: str) -> None:
+    if not host.database.write(lambda conn: builds.set_step(conn, build.id, step, now=host.now())):
+        raise BuildAborted(server=build.instance_uuid, reason="its build was declared dead")
+
+
+def _check_wanted(build: BuildContext) -> None:
+    if _server(build).task_state is TaskState.DELETING:
+        raise BuildAborted(server=build.server.uuid, reason="it is being deleted")
+
+
+def _server(build: BuildContext) -> Server:
+    with build.host.database.read() as conn:
+        try:
+            return servers.get(conn, build.server.uuid)
+        except ServerNotFound:
+            raise BuildAborted(server=build.server.uuid, reason="it was deleted") from None
+
+
+def _tell(host: AgentHost, context: RequestContext, build: Build, selection: Selection, failed: StepFailed) -> None:
+    uuid, cause = build.instance_uuid, failed.cause
+    kind = failure_kind(cause)
+    reason = cause.message if isinstance(cause, JetbridgeError) else f"{type(cause).__name__}: {cause}"
+    logger.warning(
+        "Build of server %s on host %s failed in step %s (%s): %s",
+        uuid,
+        host.name,
+        failed.step,
+        kind,
+        reason,
+        extra=about(context, uuid),
+        exc_info=None if isinstance(cause, JetbridgeError) else cause,
+    )
+
+    def write(conn: Connection) -> None:
+        # Back to SCHEDULING unless somebody deletes it: the next host begins as this one did.
+        servers.set_task_state(conn, uuid, (TaskState.SPAWNING,), TaskState.SCHEDULING, now=host.now())
+        actions.finish_event(conn, uuid, context.request_id, EVENT, result="Error", details=reason, now=host.now())
+
+    host.database.write(write)
+    host.bus.cast(
+        context,
+        "conductor",
+        "build_failed",
+        {
+            "server_uuid": uuid,
+            "build_id": build.id,
+            "host": host.name,
+            "generation": selection.generation,
+            "kind": kind,
+            "reason": f"{reason} (step {failed.step})" if kind == "host_failed" else reason,
+        },
+        source=host.source,
+    )

@@ -1,0 +1,82 @@
+"""The end of a server on its host. Its steps may run again from the first one, so they have no undo."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from jetbridge.compute import domain, tracker
+from jetbridge.compute.host import AgentHost, about
+from jetbridge.compute.record import action_event, operation_failed
+from jetbridge.db import builds
+from jetbridge.model.context import RequestContext
+from jetbridge.model.server import Server
+from jetbridge.steps.runtime import Step, StepFailed, run_steps
+
+logger = logging.getLogger(__name__)
+
+EVENT = "compute_terminate_instance"
+
+
+@dataclass(frozen=True)
+class DeleteContext:
+    host: AgentHost
+    context: RequestContext
+    server: Server
+    compute_node_id: int
+
+
+def _stop(delete: DeleteContext) -> DeleteContext:
+    domain.destroy_domain(delete.host, delete.context, delete.server.domain_name, delete.server.uuid)
+    return delete
+
+
+def _undefine(delete: DeleteContext) -> DeleteContext:
+    domain.remove_domain(delete.host, delete.context, delete.server.domain_name, delete.server.uuid)
+    return delete
+
+
+def _remove_files(delete: DeleteContext) -> DeleteContext:
+    domain.remove_files(delete.host, delete.context, delete.server.domain_name, delete.server.uuid)
+    return delete
+
+
+def _leave(delete: DeleteContext) -> DeleteContext:
+    tracker.leave(delete.host, delete.context, delete.server.uuid, delete.compute_node_id)
+    return delete
+
+
+DELETE_STEPS: tuple[Step[DeleteContext], ...] = (
+    Step("stop", _stop),
+    Step("undefine", _undefine),
+    Step("files", _remove_files),
+    Step("leave", _leave),  # only now: a device whose guest may still run is nobody else's
+)
+
+
+def delete_server(host: AgentHost, context: RequestContext, server: Server, compute_node_id: int) -> None:
+    """Leave nothing of the server on the host. A failure leaves it in ERROR, to be deleted again. The server's lock is
+    held by the caller."""
+    logger.info("Deleting server %s from host %s", server.uuid, host.name, extra=about(context, server.uuid))
+    build = host.database.write(
+        lambda conn: builds.start(conn, server.uuid, host.owner, kind="delete", host=host.name, now=host.now())
+    )
+    try:
+        with action_event(host, context, server.uuid, EVENT):
+            run_steps(
+                DELETE_STEPS,
+                DeleteContext(host, context, server, compute_node_id),
+                record=lambda step: _record(host, build.id, step),
+                observe=host.observe,
+            )
+    except StepFailed as failed:
+        reason = str(failed)
+        host.database.write(lambda conn: builds.fail(conn, build.id, reason, now=host.now()))
+        operation_failed(host, context, server.uuid, failed.cause, to_error=True)
+        return
+    host.database.write(lambda conn: builds.finish(conn, build.id, now=host.now()))
+    logger.info("Server %s is gone from host %s", server.uuid, host.name, extra=about(context, server.uuid))
+
+
+def _record(host: AgentHost, build_id: int, step: str) -> None:
+    host.database.write(lambda conn: builds.set_step(conn, build_id, step, now=host.now()))

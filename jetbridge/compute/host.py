@@ -1,0 +1,91 @@
+"""What the agent of one host works with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+
+from jetbridge.compute.locks import ServerLocks
+from jetbridge.compute.specs import SpecReader
+from jetbridge.config.settings import Settings
+from jetbridge.db.engine import Database
+from jetbridge.image.store import ImageDirectory
+from jetbridge.model.context import RequestContext
+from jetbridge.model.events import EventSink, Seam, SeamEvent, no_events
+from jetbridge.rpc.bus import Bus
+from jetbridge.steps.runtime import Observer, nobody
+from jetbridge.virt.connection import HostFiles, HypervisorConnection
+from jetbridge.virt.hostfacts import SysfsFacts
+
+
+@dataclass(frozen=True)
+class AgentHost:
+    """One host and everything its agent may touch.
+
+    ``owner`` names the process (``builds.owner``, ``services.owner``); ``now`` is UTC without zone; ``shutdown_seconds`` is how long a
+    guest may take to power off before the plug is pulled; ``random``
+    gives so many random bytes. ``observe`` watches every step (tests kill processes there).
+    """
+
+    name: str
+    connection: HypervisorConnection
+    files: HostFiles
+    settings: Settings
+    database: Database
+    bus: Bus
+    images: ImageDirectory
+    owner: str
+    now: Callable[[], datetime]
+    new_id: Callable[[], str]
+    disk_gb: int
+    random: Callable[[int], bytes]
+    events: EventSink = no_events
+    observe: Observer = nobody
+    shutdown_seconds: float = 60.0
+    locks: ServerLocks = field(default_factory=ServerLocks)
+
+    @cached_property
+    def specs(self) -> SpecReader:
+        return SpecReader(
+            self.name,
+            self.settings.pci_device_spec,
+            SysfsFacts(self.files),
+            report_in_placement=self.settings.pci_report_in_placement,
+        )
+
+    @property
+    def source(self) -> str:
+        """The agent's name in messages and journeys."""
+        return f"compute:{self.name}"
+
+    @contextmanager
+    def library(
+        self, context: RequestContext | None, what: str, server: str | None = None, **essentials: str
+    ) -> Iterator[None]:
+        """Around a call of the hypervisor: says the event when it is over, failed or not."""
+        began, at = time.monotonic(), time.time()
+        try:
+            yield
+        finally:
+            self.events(
+                SeamEvent(
+                    seam=Seam.LIBRARY,
+                    source=self.source,
+                    target="libvirt",
+                    what=what,
+                    request_id=context.request_id if context else None,
+                    server=server,
+                    at=at,
+                    seconds=time.monotonic() - began,
+                    essentials={"host": self.name, **essentials},
+                )
+            )
+
+
+def about(context: RequestContext | None, server: str | None = None) -> dict[str, str | None]:
+    """``extra`` of a log line: the request and the server it is about."""
+    return {"request_id": context.request_id if context else None, "server": server}

@@ -1,0 +1,68 @@
+"""What is written down about an operation on a server while it runs: action events, faults."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from jetbridge.compute.host import AgentHost, about
+from jetbridge.db import actions, faults, servers
+from jetbridge.db.connection import Connection
+from jetbridge.errors import JetbridgeError
+from jetbridge.model.context import RequestContext
+from jetbridge.model.server import VmState
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def action_event(host: AgentHost, context: RequestContext, server_uuid: str, event: str) -> Iterator[None]:
+    """Around the host's part of an action, which is its last: the action ends with it."""
+    host.database.write(
+        lambda conn: actions.start_event(conn, server_uuid, context.request_id, event, host=host.name, now=host.now())
+    )
+    try:
+        yield
+    except Exception as error:
+        text = str(error)
+
+        def failed(conn: Connection) -> None:
+            actions.finish_event(
+                conn, server_uuid, context.request_id, event, result="Error", details=text, now=host.now()
+            )
+            actions.finish(conn, server_uuid, context.request_id, error=text, now=host.now())
+
+        host.database.write(failed)
+        raise
+
+    def succeeded(conn: Connection) -> None:
+        actions.finish_event(conn, server_uuid, context.request_id, event, now=host.now())
+        actions.finish(conn, server_uuid, context.request_id, now=host.now())
+
+    host.database.write(succeeded)
+
+
+def operation_failed(
+    host: AgentHost, context: RequestContext | None, server_uuid: str, error: Exception, *, to_error: bool
+) -> None:
+    """Record the fault and end the task; ``to_error``: the server is in ERROR from now on, else it stays as it was."""
+    message = error.message if isinstance(error, JetbridgeError) else f"{type(error).__name__}: {error}"
+    code = error.http_status if isinstance(error, JetbridgeError) else 500
+
+    def write(conn: Connection) -> None:
+        faults.add(conn, server_uuid, code, message, host=host.name, now=host.now())
+        if to_error:
+            servers.update(conn, server_uuid, task_state=None, vm_state=VmState.ERROR, now=host.now())
+        else:
+            servers.update(conn, server_uuid, task_state=None, now=host.now())
+
+    host.database.write(write)
+    logger.error(
+        "Operation on server %s on host %s failed: %s",
+        server_uuid,
+        host.name,
+        message,
+        extra=about(context, server_uuid),
+        exc_info=None if isinstance(error, JetbridgeError) else error,
+    )

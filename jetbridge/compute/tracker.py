@@ -1,0 +1,288 @@
+"""What a host gives to servers: claim, allocate, free. Each is one transaction that begins by locking the host."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from jetbridge.compute.host import AgentHost, about
+from jetbridge.db import compute_nodes, pci_devices, request_specs, servers
+from jetbridge.db.compute_nodes import ComputeNode, Usage
+from jetbridge.db.connection import Connection
+from jetbridge.errors import BuildAborted, ClaimLost, ComputeResourcesUnavailable, ServerNotFound
+from jetbridge.model.capacity import capacity_refusals
+from jetbridge.model.context import RequestContext
+from jetbridge.model.host_state import HostState
+from jetbridge.model.request_spec import RequestSpec
+from jetbridge.model.server import TaskState
+from jetbridge.model.verdict import Selection
+from jetbridge.numa.fit import ServerFit, fit_server
+from jetbridge.numa.topology import GuestTopology, NumaLimits
+from jetbridge.numa.usage import with_usage
+from jetbridge.pci import device as life
+from jetbridge.pci.device import PciDevice
+from jetbridge.pci.device_spec import DeviceSpec
+from jetbridge.pci.fit import Refusal, pick_devices
+from jetbridge.pci.pool import pools_of
+from jetbridge.pci.request import ProviderChoice
+from jetbridge.pci.sync import after_free
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a server was given. ``topology`` is the fitted one."""
+
+    devices: tuple[PciDevice, ...]
+    topology: GuestTopology | None
+
+
+@dataclass(frozen=True)
+class _Room:
+    """A locked host as the claim sees it."""
+
+    node: ComputeNode
+    before: int  # the generation before the lock
+    usage: Usage
+    guests: tuple[GuestTopology, ...]
+    devices: tuple[PciDevice, ...]
+
+
+def claim(host: AgentHost, context: RequestContext, server_uuid: str, selection: Selection) -> Claim:
+    """Give the server its devices, CPUs, memory and disk, and place it on the host, all or nothing.
+
+    Raises ``ClaimLost`` when it doesn't fit and the host has moved since it was selected, ``ComputeResourcesUnavailable`` when
+    it doesn't fit although nothing moved or the host's devices are unknown, ``BuildAborted`` when the server is
+    gone, being deleted, or placed already.
+    """
+
+    def take(conn: Connection) -> Claim:
+        room = _lock(conn, selection.compute_node_id)
+        _check_waiting(conn, server_uuid)
+        spec = request_specs.get(conn, server_uuid)
+        fitted = _fit(room, spec, selection, host.settings.packing_host_numa_cells_allocation_strategy)
+        chosen = pick_devices(room.devices, fitted.choice)
+        devices = {device.address: device for device in room.devices}
+        changed: dict[str, PciDevice] = {}
+        for request_id, wanted in chosen.items():
+            for device in wanted:
+                moved = life.claim(devices, device.address, server_uuid, request_id)
+                devices.update(moved)
+                changed.update(moved)
+        pci_devices.save(conn, changed.values(), now=host.now())
+        servers.place(conn, server_uuid, room.node.host, room.node.hypervisor_hostname, room.node.id, now=host.now())
+        servers.set_numa_topology(conn, server_uuid, fitted.guest)
+        mine = tuple(devices[device.address] for wanted in chosen.values() for device in wanted)
+        return Claim(mine, fitted.guest)
+
+    claimed = host.database.write(take)
+    _say(host, context, "Claimed", claimed.devices, server_uuid)
+    if claimed.topology is not None:
+        for device in claimed.devices:
+            if device.numa_node is None:
+                logger.warning(
+                    "Device %s of host %s has no NUMA node, and server %s has a NUMA topology: they may be far apart",
+                    device.address,
+                    host.name,
+                    server_uuid,
+                    extra=about(context, server_uuid),
+                )
+    return claimed
+
+
+def allocate(host: AgentHost, context: RequestContext, server_uuid: str, compute_node_id: int) -> tuple[PciDevice, ...]:
+    """The guest runs: what it claimed is allocated now. What is allocated already stays so."""
+
+    def settle(conn: Connection) -> tuple[PciDevice, ...]:
+        compute_nodes.lock(conn, compute_node_id)
+        devices = _by_address(pci_devices.of_host(conn, compute_node_id))
+        changed: dict[str, PciDevice] = {}
+        mine = [device for device in devices.values() if device.instance_uuid == server_uuid]
+        for device in mine:
+            if device.status is not life.Status.ALLOCATED:
+                moved = life.allocate(devices, device.address, server_uuid)
+                devices.update(moved)
+                changed.update(moved)
+        pci_devices.save(conn, changed.values(), now=host.now())
+        return tuple(devices[device.address] for device in mine)
+
+    devices = host.database.write(settle)
+    _say(host, context, "Allocated", devices, server_uuid)
+    return devices
+
+
+def release(host: AgentHost, context: RequestContext | None, server_uuid: str, compute_node_id: int) -> None:
+    """Undo a claim: the server holds nothing of the host any more and waits for another. Nothing held: nothing happens."""
+    specs = host.specs.current()
+
+    def give_back(conn: Connection) -> tuple[PciDevice, ...]:
+        compute_nodes.lock(conn, compute_node_id)
+        freed = _free_of_server(host, conn, server_uuid, compute_node_id, specs)
+        try:
+            server = servers.get(conn, server_uuid)
+        except ServerNotFound:
+            return freed
+        if server.compute_node_id == compute_node_id:
+            servers.unplace(conn, server_uuid, now=host.now())
+            servers.set_numa_topology(conn, server_uuid, request_specs.get(conn, server_uuid).numa_topology)
+        return freed
+
+    _say(host, context, "Freed", host.database.write(give_back), server_uuid)
+
+
+def leave(host: AgentHost, context: RequestContext | None, server_uuid: str, compute_node_id: int) -> None:
+    """The server's guest is gone: free its devices and delete its row, in one transaction."""
+    specs = host.specs.current()
+
+    def give_back(conn: Connection) -> tuple[PciDevice, ...]:
+        compute_nodes.lock(conn, compute_node_id)
+        freed = _free_of_server(host, conn, server_uuid, compute_node_id, specs)
+        servers.soft_delete(conn, server_uuid, now=host.now())
+        return freed
+
+    _say(host, context, "Freed", host.database.write(give_back), server_uuid)
+
+
+def free_strays(host: AgentHost, compute_node_id: int, strays: Iterable[PciDevice]) -> tuple[PciDevice, ...]:
+    """Free devices whose owner has no right to them, except those that changed hands since they were seen."""
+    specs = host.specs.current()
+    seen = {device.address: device for device in strays}
+
+    def give_back(conn: Connection) -> tuple[PciDevice, ...]:
+        compute_nodes.lock(conn, compute_node_id)
+        devices = _by_address(pci_devices.of_host(conn, compute_node_id))
+        still = [
+            device
+            for address, before in seen.items()
+            if (device := devices.get(address)) is not None
+            and device.owned
+            and (device.instance_uuid, device.status, device.request_id)
+            == (before.instance_uuid, before.status, before.request_id)
+        ]
+        _free(host, conn, devices, still, specs)
+        return tuple(still)
+
+    freed = host.database.write(give_back)
+    for device in freed:
+        _say(host, None, "Freed", (device,), str(device.instance_uuid))
+    return freed
+
+
+def _lock(conn: Connection, compute_node_id: int) -> _Room:
+    generation = compute_nodes.lock(conn, compute_node_id)
+    node = compute_nodes.get(conn, compute_node_id)
+    return _Room(
+        node=node,
+        before=generation - 1,
+        usage=compute_nodes.usage(conn, [node.id]).get(node.id, Usage()),
+        guests=compute_nodes.guest_topologies(conn, [node.id]).get(node.id, ()),
+        devices=tuple(pci_devices.of_host(conn, node.id)),
+    )
+
+
+def _check_waiting(conn: Connection, server_uuid: str) -> None:
+    try:
+        server = servers.get(conn, server_uuid)
+    except ServerNotFound:
+        raise BuildAborted(server=server_uuid, reason="it was deleted") from None
+    if server.task_state is TaskState.DELETING:
+        raise BuildAborted(server=server_uuid, reason="it is being deleted")
+    if server.compute_node_id is not None:
+        raise BuildAborted(server=server_uuid, reason=f"it is on host {server.host} already")
+
+
+def _fit(room: _Room, spec: RequestSpec, selection: Selection, packing: bool) -> ServerFit:
+    """Fit again, with the functions the scheduler used, on what is true now."""
+    node = room.node
+    if spec.pci_requests and node.probe_error is not None:
+        raise ComputeResourcesUnavailable(
+            reason=f"the devices of host {node.host} are unknown, discovery failed: {node.probe_error}"
+        )
+    fitted = fit_server(
+        None if node.numa is None else with_usage(node.numa, room.guests),
+        spec.numa_topology,
+        pools_of(room.devices),
+        spec.pci_requests,
+        ProviderChoice(selection.providers) if selection.providers else None,
+        NumaLimits(node.cpu_allocation_ratio, node.ram_allocation_ratio),
+        packing,
+    )
+    reasons = capacity_refusals(_state(room), spec.flavor)
+    if isinstance(fitted, Refusal):
+        reasons += fitted.reasons
+    elif not reasons:
+        return fitted
+    text = f"on host {node.host}: " + "; ".join(reason.text for reason in reasons)
+    if room.before != selection.generation:
+        raise ClaimLost(reason=text)
+    raise ComputeResourcesUnavailable(reason=text)
+
+
+def _state(room: _Room) -> HostState:
+    node, usage = room.node, room.usage
+    return HostState(
+        compute_node_id=node.id,
+        host=node.host,
+        hypervisor_hostname=node.hypervisor_hostname,
+        generation=node.generation,
+        vcpus=node.vcpus,
+        memory_mb=node.memory_mb,
+        disk_gb=node.local_gb,
+        vcpus_used=usage.vcpus,
+        memory_mb_used=usage.memory_mb,
+        disk_gb_used=usage.disk_gb,
+        running_servers=usage.servers,
+        cpu_allocation_ratio=node.cpu_allocation_ratio,
+        ram_allocation_ratio=node.ram_allocation_ratio,
+        disk_allocation_ratio=node.disk_allocation_ratio,
+        reserved_memory_mb=node.reserved_memory_mb,
+        reserved_disk_gb=node.reserved_disk_gb,
+        enabled=True,
+        alive=True,
+    )
+
+
+def _free_of_server(
+    host: AgentHost, conn: Connection, server_uuid: str, compute_node_id: int, specs: Sequence[DeviceSpec]
+) -> tuple[PciDevice, ...]:
+    devices = _by_address(pci_devices.of_host(conn, compute_node_id))
+    mine = [device for device in devices.values() if device.instance_uuid == server_uuid and device.owned]
+    _free(host, conn, devices, mine, specs)
+    return tuple(mine)
+
+
+def _free(
+    host: AgentHost,
+    conn: Connection,
+    devices: Mapping[str, PciDevice],
+    owned: Sequence[PciDevice],
+    specs: Sequence[DeviceSpec],
+) -> None:
+    """Free ``owned`` out of the host's ``devices``, and apply what the host reported of them meanwhile. The host is locked."""
+    current = dict(devices)
+    for device in owned:
+        current.update(life.free(current, device.address, device.instance_uuid))
+    current.update(after_free(current, [device.address for device in owned], specs))
+    changed = [device for address, device in current.items() if device != devices[address]]
+    pci_devices.save(conn, changed, now=host.now())
+
+
+def _by_address(devices: Iterable[PciDevice]) -> dict[str, PciDevice]:
+    return {device.address: device for device in devices}
+
+
+def _say(
+    host: AgentHost, context: RequestContext | None, what: str, devices: Sequence[PciDevice], server_uuid: str
+) -> None:
+    """One line per claim, allocate and free, for people who grep."""
+    if devices:
+        logger.info(
+            "%s %s on host %s for server %s",
+            what,
+            ", ".join(device.identity for device in devices),
+            host.name,
+            server_uuid,
+            extra=about(context, server_uuid),
+        )

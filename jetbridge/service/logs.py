@@ -1,0 +1,50 @@
+"""Where log lines go and what they look like."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+FORMAT = "%(asctime)s.%(msecs)03d %(process)d %(levelname)s %(name)s %(who)s%(message)s"
+DATES = "%Y-%m-%d %H:%M:%S"
+
+
+class LineFormatter(logging.Formatter):
+    """``TIME PID LEVEL LOGGER [REQUEST-ID] [instance: UUID] MESSAGE``; the bracketed parts where the line has them
+    (``extra={"request_id": ..., "server": ...}``)."""
+
+    def __init__(self) -> None:
+        super().__init__(FORMAT, DATES)
+
+    def format(self, record: logging.LogRecord) -> str:
+        who = ""
+        if request_id := getattr(record, "request_id", None):
+            who += f"[{request_id}] "
+        if server := getattr(record, "server", None):
+            who += f"[instance: {server}] "
+        record.who = who
+        return super().format(record)
+
+
+def log_to_file(path: Path, level: int = logging.INFO) -> logging.Handler:
+    """Append the product's log lines to ``path``. Returns the handler, for ``stop_logging``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(path, encoding="utf-8", delay=False)
+    handler.setFormatter(LineFormatter())
+    handler.setLevel(level)
+    for name in LOGGERS:
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        if logger.getEffectiveLevel() > level or logger.level == logging.NOTSET:
+            logger.setLevel(level)
+    return handler
+
+
+def stop_logging(handler: logging.Handler) -> None:
+    for name in LOGGERS:
+        logging.getLogger(name).removeHandler(handler)
+    handler.close()
+
+
+LOGGERS = ("jetbridge", "uvicorn.error")
+"""Whose lines are kept: ours, and the HTTP server's troubles."""

@@ -1,0 +1,85 @@
+"""The state folder: one process at a time, and the files clients need."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import IO
+
+import yaml
+
+from jetbridge.errors import JetbridgeError
+
+
+class StateDirInUse(JetbridgeError):
+    template = (
+        "The state folder {path} is used by another jetbridge (process {pid}): stop it, or give another --state-dir"
+    )
+
+
+class StateDir:
+    """A folder held by this process. The lock goes with the process, however it ends."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: IO[str] | None = None
+
+    @property
+    def database_url(self) -> str:
+        return f"sqlite:///{self.path / 'jetbridge.sqlite3'}"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "jetbridge.log"
+
+    @property
+    def clouds(self) -> Path:
+        return self.path / "clouds.yaml"
+
+    def take(self) -> None:
+        """Make the folder and hold it. Raises ``StateDirInUse``."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = (self.path / "lock").open("a+", encoding="ascii")
+        except OSError as error:
+            raise JetbridgeError(
+                f"The state folder {self.path} can't be used: {error}. Give another --state-dir"
+            ) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            holder = lock.read().strip() or "unknown"
+            lock.close()
+            raise StateDirInUse(path=self.path, pid=holder) from None
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        self._lock = lock
+
+    def release(self) -> None:
+        """A folder that isn't held: nothing happens."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def write_clouds(path: Path, base_url: str) -> None:
+    """Write a clouds.yaml whose cloud ``jetbridge`` is this service.
+
+    Without authentication the clients need an endpoint and an override per service
+    (openstacksdk, Configuring OpenStack SDK Applications).
+    """
+    cloud = {
+        "auth_type": "none",
+        "auth": {"endpoint": f"{base_url}/placement"},
+        "compute_endpoint_override": f"{base_url}/compute/v2.1",
+        "image_endpoint_override": f"{base_url}/image",
+        "identity_endpoint_override": f"{base_url}/identity/v3",
+        "network_endpoint_override": f"{base_url}/network",
+    }
+    temporary = path.with_suffix(".new")
+    temporary.write_text(yaml.safe_dump({"clouds": {"jetbridge": cloud}}, sort_keys=False), encoding="utf-8")
+    temporary.chmod(0o600)
+    temporary.replace(path)
