@@ -113,13 +113,6 @@ class GlobPattern:
             return self == GlobPattern()
         return all(mine in (ANY, theirs) for mine, theirs in zip(self.texts, other.texts, strict=True))
 
-    def overlaps(self, other: AddressPattern) -> bool:
-        """Whether an address can match both, as far as the patterns tell."""
-        if isinstance(other, RegexPattern):
-            return True
-        pairs = zip(self.texts, other.texts, strict=True)
-        return all(ANY in (mine, theirs) or mine == theirs for mine, theirs in pairs)
-
 
 @dataclass(frozen=True)
 class RegexPattern:
@@ -162,9 +155,6 @@ class RegexPattern:
     def covers(self, other: AddressPattern) -> bool:
         """Expressions are compared by their text: a true answer is certain, a false one may be too cautious."""
         return self in (RegexPattern(), other)
-
-    def overlaps(self, other: AddressPattern) -> bool:
-        return True
 
 
 AddressPattern = GlobPattern | RegexPattern

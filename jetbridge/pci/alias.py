@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +9,7 @@ from typing import Any
 
 from jetbridge.errors import PciInvalidAlias
 from jetbridge.pci.request import Alias, AliasTable, NumaPolicy, Properties
-from jetbridge.pci.words import bool_word, strict_bool
+from jetbridge.pci.words import bool_word, nearest, strict_bool
 
 DEVICE_TYPES = ("type-PCI", "type-PF", "type-VF")
 
@@ -28,13 +27,6 @@ def parse_aliases(values: Sequence[str], *, pci_in_placement: bool = False) -> A
         table[alias.name] = alias if known is None else _merged(known, alias)
     _check_table(table, pci_in_placement)
     return table
-
-
-def nearest(word: str, known: Sequence[str], cutoff: float = 0.6) -> str | None:
-    """The known name most like ``word``, whatever its case; None when none is near."""
-    by_lower = {name.lower(): name for name in reversed(known)}
-    found = difflib.get_close_matches(word.lower(), list(by_lower), n=1, cutoff=cutoff)
-    return by_lower[found[0]] if found else None
 
 
 def _parse_one(value: str) -> Alias:

@@ -112,7 +112,7 @@ VIRTUAL = frozenset({DeviceType.VF, DeviceType.VDPA})
 Devices = Mapping[str, PciDevice]
 """Devices of one host by address."""
 
-_GONE = frozenset({Status.REMOVED, Status.DELETED})
+GONE = frozenset({Status.REMOVED, Status.DELETED})
 
 
 @dataclass(frozen=True)
@@ -222,12 +222,12 @@ def remove(devices: Devices, address: str) -> dict[str, PciDevice]:
 
 def children_of(devices: Devices, parent: PciDevice) -> list[PciDevice]:
     """The PF's VFs and vDPA devices that are still there."""
-    if parent.dev_type is not DeviceType.PF:
+    if parent.dev_type in VIRTUAL:
         return []
     return [
         device
         for device in devices.values()
-        if device.dev_type in VIRTUAL and device.parent_addr == parent.address and device.status not in _GONE
+        if device.dev_type in VIRTUAL and device.parent_addr == parent.address and device.status not in GONE
     ]
 
 
@@ -240,12 +240,11 @@ def settled(devices: Devices) -> dict[str, PciDevice]:
             owned_children.setdefault(device.parent_addr, []).append(device.status)
     changed = {}
     for address, device in devices.items():
-        if device.status in _GONE or device.owned:
+        if device.status in GONE or device.owned:
             continue
         parent = _parent(devices, device)
         owners = [parent.status] if parent is not None and parent.owned else []
-        if device.dev_type is DeviceType.PF:
-            owners = owned_children.get(address, [])
+        owners += owned_children.get(address, [])
         status = _settled_status(device, owners)
         if status is not device.status:
             changed[address] = replace(device, status=status)
@@ -271,8 +270,7 @@ def _parent(devices: Devices, device: PciDevice) -> PciDevice | None:
     if device.dev_type not in VIRTUAL or device.parent_addr is None:
         return None
     parent = devices.get(device.parent_addr)
-    is_pf = parent is not None and parent.dev_type is DeviceType.PF and parent.status not in _GONE
-    return parent if is_pf else None
+    return None if parent is None or parent.status in GONE else parent
 
 
 def _check_status(action: str, device: PciDevice) -> None:

@@ -1,21 +1,24 @@
-"""The one fit: do these requests fit these pools, and with which devices? Used by filters, dry runs and the claim."""
+"""The one fit: do these requests fit these pools, and with which devices? Used by filters, dry runs and the claim.
+
+Requests are served in order, each through the same steps: properties, device types that have to be asked for by name,
+what the requests before it left, Placement's providers, PF-VF exclusion, and NUMA last, so that it judges only devices
+that could really be taken.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from jetbridge.pci.pool import Pool
+from jetbridge.errors import PciDeviceRequestFailed
+from jetbridge.pci import eligible, explain
+from jetbridge.pci.device import VIRTUAL, DeviceType, PciDevice
+from jetbridge.pci.eligible import AffinityCells, Candidate, Candidates, Situation, total
+from jetbridge.pci.pool import Pool, is_free, pool_key
 from jetbridge.pci.request import PciRequest, ProviderChoice
 from jetbridge.reasons import Reason
 
-
-@dataclass(frozen=True)
-class AffinityCells:
-    """Where a guest lies: the host cells its cells are on, and the socket of every host cell (None: unknown)."""
-
-    chosen: frozenset[int]
-    sockets: Mapping[int, int | None] = field(default_factory=dict)
+__all__ = ["AffinityCells", "Choice", "Refusal", "Take", "fit", "pick_devices"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class Choice:
 
 @dataclass(frozen=True)
 class Refusal:
+    """The first reason decided; the others tell which steps took devices away before it, in their order."""
+
     reasons: tuple[Reason, ...]
 
 
@@ -44,5 +49,120 @@ def fit(
     cells: AffinityCells | None = None,
     providers: ProviderChoice | None = None,
 ) -> Choice | Refusal:
-    """All requests jointly, in order; nothing passed in is changed."""
-    raise NotImplementedError
+    """All requests jointly, in order; nothing passed in is changed.
+
+    ``pools`` are one host's, in ``pool_order``: pools before others are used first. ``cells`` None: the guest has no
+    NUMA topology and no policy holds. A request's providers must all be served, each with as many devices as it is named.
+    """
+    stock = _Stock(pools)
+    takes: dict[str, tuple[Take, ...]] = {}
+    for request in requests:
+        situation = Situation(
+            request=request,
+            cells=cells,
+            providers=_providers_of(request, providers),
+            left=stock.left,
+            takers=stock.takers,
+            blockers=stock.blockers,
+        )
+        outcome = _serve(situation, stock.all)
+        if isinstance(outcome, Refusal):
+            return outcome
+        stock.take(outcome, explain.label(request))
+        taken = tuple(Take(pool=candidate.pool, count=candidate.count) for candidate in outcome)
+        takes[request.request_id] = takes.get(request.request_id, ()) + taken
+    return Choice(takes=takes)
+
+
+def pick_devices(devices: Iterable[PciDevice], choice: Choice) -> dict[str, tuple[PciDevice, ...]]:
+    """Concrete devices for what ``fit`` chose, per request id; within a pool those with the highest addresses.
+
+    ``choice`` must have been made from ``pools_of`` the same devices; ``PciDeviceRequestFailed`` when a pool has too few.
+    """
+    members: dict[Hashable, list[PciDevice]] = {}
+    for device in sorted(devices, key=lambda device: device.address):
+        if is_free(device):
+            members.setdefault(pool_key(device), []).append(device)
+    picked: dict[str, tuple[PciDevice, ...]] = {}
+    for request_id, takes in choice.takes.items():
+        taken: list[PciDevice] = []
+        for take in takes:
+            group = members.get(pool_key(take.pool), [])
+            if len(group) < take.count:
+                raise PciDeviceRequestFailed(requests=request_id)
+            taken += [group.pop() for _ in range(take.count)]
+        picked[request_id] = tuple(taken)
+    return picked
+
+
+class _Stock:
+    """What is left of the pools while requests are served one after the other."""
+
+    def __init__(self, pools: Sequence[Pool]) -> None:
+        self.all = [Candidate(index, pool, pool.count) for index, pool in enumerate(pools)]
+        self.left = [pool.count for pool in pools]
+        self.takers: dict[int, str] = {}
+        self.blockers: dict[int, str] = {}
+        self._pfs: dict[str, list[int]] = {}
+        self._vfs: dict[str, list[int]] = {}
+        for index, pool in enumerate(pools):
+            if pool.dev_type is DeviceType.PF:
+                self._pfs.setdefault(pool.address, []).append(index)
+            elif pool.dev_type in VIRTUAL:
+                self._vfs.setdefault(pool.address, []).append(index)
+
+    def take(self, taken: Candidates, label: str) -> None:
+        for candidate in taken:
+            self.left[candidate.index] -= candidate.count
+            self.takers[candidate.index] = label
+            for relative in self._relatives(candidate.pool):
+                self.left[relative] = 0
+                self.blockers[relative] = label
+
+    def _relatives(self, pool: Pool) -> list[int]:
+        if pool.dev_type is DeviceType.PF:
+            return self._vfs.get(pool.address, [])
+        return self._pfs.get(pool.address, []) if pool.dev_type in VIRTUAL else []
+
+
+_Keep = Callable[[Situation, Candidates], Candidates]
+_Explain = Callable[[Situation, Candidates, Candidates], Reason]
+
+STEPS: tuple[tuple[_Keep, _Explain], ...] = (
+    (eligible.with_properties, explain.properties),
+    (eligible.without_unasked_pfs, explain.pfs),
+    (eligible.without_unasked_vdpa, explain.vdpa),
+    (eligible.without_unasked_remote_managed, explain.remote_managed),
+    (eligible.left_over, explain.taken),
+    (eligible.of_providers, explain.providers),
+    (eligible.together, explain.dependency),
+    (eligible.near, explain.numa),
+)
+
+
+def _serve(situation: Situation, candidates: Candidates) -> list[Candidate] | Refusal:
+    """The devices of one request: candidates whose counts are what to take."""
+    count = situation.request.count
+    if count < 1:
+        return Refusal(reasons=(explain.bad_count(situation.request),))
+    earlier: list[Reason] = []
+    for keep, why in STEPS:
+        kept = keep(situation, candidates)
+        if total(kept) < count:
+            return Refusal(reasons=(why(situation, candidates, kept), *earlier))
+        if total(kept) < total(candidates):
+            earlier.append(why(situation, candidates, kept))
+        candidates = kept
+    chosen: list[Candidate] = []
+    for candidate in candidates:
+        if count > 0:
+            chosen.append(replace(candidate, count=min(count, candidate.count)))
+            count -= chosen[-1].count
+    return chosen
+
+
+def _providers_of(request: PciRequest, providers: ProviderChoice | None) -> tuple[str, ...]:
+    """Ports are never in Placement, whatever is listed under their id."""
+    if providers is None or request.from_port:
+        return ()
+    return providers.by_request.get(request.request_id, ())

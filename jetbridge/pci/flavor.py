@@ -11,8 +11,8 @@ from jetbridge.errors import (
     PciInvalidRequest,
     PciRequestAliasNotDefined,
 )
-from jetbridge.pci.alias import nearest
 from jetbridge.pci.request import Alias, AliasTable, NumaPolicy, PciRequest
+from jetbridge.pci.words import nearest
 
 ALIAS_KEY = "pci_passthrough:alias"
 POLICY_KEY = "hw:pci_numa_affinity_policy"

@@ -1,6 +1,9 @@
-"""The true and false words of configuration and flavors."""
+"""Words of configuration and flavors: true, false, and the nearest known one."""
 
 from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
 
 TRUE_WORDS = ("1", "t", "true", "on", "y", "yes")
 FALSE_WORDS = ("0", "f", "false", "off", "n", "no")
@@ -23,3 +26,10 @@ def lenient_bool(value: object) -> bool:
 
 def bool_word(value: bool) -> str:
     return "true" if value else "false"
+
+
+def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name most like ``word``, whatever its case; None when none is near."""
+    by_lower = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(word.lower(), list(by_lower), n=1, cutoff=cutoff)
+    return by_lower[found[0]] if found else None
