@@ -1,0 +1,1 @@
+"""Filters: which hosts can take a server, and why the others can't."""

@@ -1,0 +1,21 @@
+"""Devices for the server, wherever on the host they are."""
+
+from __future__ import annotations
+
+from jetbridge.model.host_state import HostState
+from jetbridge.model.request_spec import RequestSpec
+from jetbridge.pci.fit import Refusal, fit
+from jetbridge.reasons import Reason
+from jetbridge.scheduler.filters.base import merged
+
+
+class PciPassthroughFilter:
+    """All device requests of the server jointly, PF-VF dependencies included."""
+
+    name = "PciPassthroughFilter"
+
+    def check(self, state: HostState, spec: RequestSpec) -> Reason | None:
+        if not spec.pci_requests:
+            return None
+        answer = fit(state.pools or (), spec.pci_requests)
+        return merged(answer.reasons) if isinstance(answer, Refusal) else None

@@ -1,0 +1,97 @@
+"""The scheduler's service: answers ``select_destinations`` on the bus."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Mapping, Sequence
+
+from jetbridge.config.settings import Settings
+from jetbridge.db import request_specs, verdicts
+from jetbridge.db.connection import Connection
+from jetbridge.db.engine import Database
+from jetbridge.errors import NoValidHost, ServerNotFound
+from jetbridge.model.context import RequestContext
+from jetbridge.model.request_spec import RequestSpec
+from jetbridge.model.verdict import Selection
+from jetbridge.rpc.bus import Handler, Payload
+from jetbridge.scheduler.filters.base import FilterFactory
+from jetbridge.scheduler.filters.load import installed_filters, load_filters, needs_pools
+from jetbridge.scheduler.select import Choosing, Outcome, Random, select_destinations
+from jetbridge.scheduler.snapshot import SnapshotCache
+
+logger = logging.getLogger(__name__)
+
+TOPIC = "scheduler"
+
+Hosts = tuple[tuple[Selection, ...], ...]
+
+
+class SchedulerManager:
+    """One per process. ``installed``: filters by name beyond ours (None: those of the installed packages)."""
+
+    def __init__(
+        self,
+        database: Database,
+        settings: Settings,
+        *,
+        snapshot: SnapshotCache | None = None,
+        installed: Mapping[str, FilterFactory] | None = None,
+        rng: Random | None = None,
+    ) -> None:
+        self._database = database
+        self._snapshot = snapshot or SnapshotCache(
+            database, service_down_time=settings.service_down_time, with_pools=needs_pools(settings)
+        )
+        self._choosing = Choosing(
+            filters=load_filters(settings, installed_filters() if installed is None else installed),
+            random=rng or random.Random(),
+            alternates=max(settings.max_attempts - 1, 0),
+            pci_weight_multiplier=settings.pci_weight_multiplier,
+            host_subset_size=settings.host_subset_size,
+            shuffle_best=settings.shuffle_best_same_weighed_hosts,
+            packing=settings.packing_host_numa_cells_allocation_strategy,
+        )
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """For ``Bus.serve("scheduler", ...)``."""
+        return {"select_destinations": self.handle_select_destinations}
+
+    def handle_select_destinations(self, context: RequestContext, payload: Payload) -> Payload:
+        """Payload and answer as in ``rpc/bus.py``. Raises ``NoValidHost``, and ``ServerNotFound`` for a server without request."""
+        chosen = self.select(context, payload["server_uuids"], payload.get("exclude_hosts", ()))
+        return {"selections": [[selection.to_message() for selection in hosts] for hosts in chosen]}
+
+    def select(self, context: RequestContext, server_uuids: Sequence[str], exclude_hosts: Sequence[str] = ()) -> Hosts:
+        """Per server the host and its alternates, all of one request. What was decided is kept with the servers."""
+        specs = self._specs(server_uuids)
+        outcome = select_destinations(context, self._snapshot.hosts(), specs, self._choosing, frozenset(exclude_hosts))
+        self._keep(context, outcome)
+        if outcome.selections is None:
+            logger.info("[%s] [instance: %s] %s", context.request_id, list(outcome.verdicts)[-1], outcome.failure)
+            raise NoValidHost(reason=outcome.failure)
+        for uuid, hosts in zip(server_uuids, outcome.selections, strict=True):
+            logger.info(
+                "[%s] [instance: %s] Selected host %s, alternates: %s",
+                context.request_id,
+                uuid,
+                hosts[0].host,
+                ", ".join(selection.host for selection in hosts[1:]) or "none",
+            )
+        return outcome.selections
+
+    def _specs(self, server_uuids: Sequence[str]) -> list[RequestSpec]:
+        with self._database.read() as conn:
+            found = request_specs.get_many(conn, server_uuids)
+        for uuid in server_uuids:
+            if uuid not in found:
+                raise ServerNotFound(server=uuid)
+        return [found[uuid] for uuid in server_uuids]
+
+    def _keep(self, context: RequestContext, outcome: Outcome) -> None:
+        def store(conn: Connection) -> None:
+            for uuid, answers in outcome.verdicts.items():
+                earlier = max((stored.attempt for stored in verdicts.of_server(conn, uuid)), default=0)
+                verdicts.store(conn, uuid, context.request_id, earlier + 1, answers)
+
+        self._database.write(store)
