@@ -134,6 +134,7 @@ class Authenticator:
     clock: Callable[[], float] = time.time
     _key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     _known: OrderedDict[bytes, str] = field(default_factory=OrderedDict)
+    _revoked: dict[str, float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     # Checked against when the user does not exist, so that the answer takes as long as for one that does.
     _decoy: bytes = field(default_factory=lambda: bcrypt.hashpw(b"nobody", bcrypt.gensalt(10)))
@@ -208,9 +209,15 @@ class Authenticator:
         if not hmac.compare_digest(self._sign(payload.encode()).encode(), signature.encode()):
             raise Unauthorized(reason="the token is not one of this service (tokens end when it restarts)")
         user, ends = json.loads(base64.urlsafe_b64decode(payload))
-        if ends <= self.clock():
+        if ends <= self.clock() or token in self._revoked:
             raise Unauthorized(reason="the token has expired")
         return self.users[user].principal, ends
+
+    def revoke_token(self, token: str) -> None:
+        """The token is worth nothing from now on. Raises ``Unauthorized`` when it isn't now."""
+        _, ends = self.check_token(token)
+        with self._lock:
+            self._revoked = {old: end for old, end in self._revoked.items() if end > self.clock()} | {token: ends}
 
     def _sign(self, payload: bytes) -> str:
         return hmac.new(self._key, payload, hashlib.sha256).hexdigest()

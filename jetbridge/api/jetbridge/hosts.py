@@ -1,0 +1,105 @@
+"""/jetbridge/v1 of hosts: the hosts themselves, their devices and pools, a scan of one, and the fleet file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter
+
+from jetbridge.api.call import ContextOf
+from jetbridge.api.jetbridge.access import PREFIX, find_server, require_admin
+from jetbridge.api.jetbridge.views import device_view, host_view, pool_view
+from jetbridge.api.services import ApiServices
+from jetbridge.db import compute_nodes, pci_devices
+from jetbridge.db import services as service_rows
+from jetbridge.db.clock import utcnow
+from jetbridge.errors import Invalid, NotSupported, UnknownDestination
+from jetbridge.pci.device import Status
+
+SCAN_SECONDS = 60.0
+
+
+def router(services: ApiServices) -> APIRouter:
+    routes = APIRouter(prefix=PREFIX, include_in_schema=False)
+    _add_hosts(routes, services)
+    _add_devices(routes, services)
+    _add_actions(routes, services)
+    return routes
+
+
+def _add_hosts(routes: APIRouter, services: ApiServices) -> None:
+    @routes.get("/hosts")
+    def hosts(context: ContextOf) -> Any:
+        require_admin(context, "listing hosts")
+        with services.database.read() as conn:
+            nodes = compute_nodes.listing(conn)
+            usage = compute_nodes.usage(conn)
+            agents = service_rows.computes(conn)
+            devices = _count_by_host(pci_devices.listing(conn))
+        now, patience = utcnow(), services.settings.service_down_time
+        return {
+            "hosts": [
+                host_view(
+                    node,
+                    usage.get(node.id, compute_nodes.Usage()),
+                    agents.get(node.host),
+                    node.host in agents and agents[node.host].is_alive(now, patience),
+                    devices.get(node.host, {}),
+                )
+                for node in nodes
+            ]
+        }
+
+
+def _count_by_host(listed: list[pci_devices.ListedDevice]) -> Mapping[str, Mapping[str, int]]:
+    counts: dict[str, dict[str, int]] = {}
+    for each in listed:
+        of_host = counts.setdefault(each.host, {})
+        of_host[each.device.status.value] = of_host.get(each.device.status.value, 0) + 1
+    return counts
+
+
+def _add_devices(routes: APIRouter, services: ApiServices) -> None:
+    @routes.get("/devices")
+    def devices(
+        context: ContextOf, host: str | None = None, status: str | None = None, server: str | None = None
+    ) -> Any:
+        require_admin(context, "listing devices")
+        if status is not None and status not in set(Status):
+            raise Invalid(reason=f"status={status!r}: use {', '.join(Status)}")
+        owner = None if server is None else find_server(services, context, server).uuid
+        with services.database.read() as conn:
+            if host is not None:
+                compute_nodes.of_host(conn, host)
+            wanted = None if status is None else Status(status)
+            found = pci_devices.listing(conn, host=host, status=wanted, instance_uuid=owner)
+        return {"devices": [device_view(each) for each in found]}
+
+    @routes.get("/pools")
+    def pools(context: ContextOf, host: str | None = None) -> Any:
+        require_admin(context, "listing pools")
+        with services.database.read() as conn:
+            nodes = compute_nodes.listing(conn) if host is None else [compute_nodes.of_host(conn, host)]
+            found = pci_devices.pools(conn, [node.id for node in nodes])
+        return {"pools": [pool_view(node.host, pool) for node in nodes for pool in found.get(node.id, ())]}
+
+
+def _add_actions(routes: APIRouter, services: ApiServices) -> None:
+    @routes.get("/scan")
+    def scan(context: ContextOf, host: str) -> Any:
+        require_admin(context, "scanning a host")
+        with services.database.read() as conn:
+            compute_nodes.of_host(conn, host)
+        answer = services.bus.call(context, "compute", "scan", {}, source="api", server=host, timeout=SCAN_SECONDS)
+        return {"host": host, **answer}
+
+    @routes.post("/fleet/reload")
+    def reload(context: ContextOf) -> Any:
+        require_admin(context, "reloading the fleet file")
+        try:
+            return dict(services.bus.call(context, "fleet", "reload", {}, source="api"))
+        except UnknownDestination:
+            raise NotSupported(
+                reason="this service manages real hardware, there is no fleet file to reload (start it with --fleet FILE)"
+            ) from None

@@ -1,0 +1,54 @@
+"""/jetbridge/v1 itself: which version runs, and how the whole is doing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from fastapi import APIRouter
+
+from jetbridge import __version__
+from jetbridge.api.call import ContextOf
+from jetbridge.api.jetbridge.access import PREFIX, require_admin
+from jetbridge.api.services import ApiServices
+from jetbridge.db import compute_nodes, pci_devices, servers
+from jetbridge.db import services as service_rows
+from jetbridge.db.clock import utcnow
+from jetbridge.db.servers import ServerFilter
+
+RESOURCES = ("devices", "fleet/reload", "hosts", "pools", "scan", "servers", "status")
+
+
+def router(services: ApiServices) -> APIRouter:
+    routes = APIRouter(prefix=PREFIX, include_in_schema=False)
+
+    @routes.get("")
+    def version() -> Any:
+        return {"name": "jetbridge", "version": __version__, "api": "v1", "resources": list(RESOURCES)}
+
+    @routes.get("/status")
+    def status(context: ContextOf) -> Any:
+        require_admin(context, "reading the status")
+        with services.database.read() as conn:
+            nodes = compute_nodes.listing(conn)
+            agents = service_rows.computes(conn)
+            devices = pci_devices.counts_by_status(conn)
+            states = Counter(server.vm_state.value for server in servers.find(conn, ServerFilter(deleted=False)))
+        now, patience = utcnow(), services.settings.service_down_time
+        up = sum(1 for node in nodes if node.host in agents and agents[node.host].is_alive(now, patience))
+        by_status: Counter[str] = Counter()
+        by_condition: Counter[str] = Counter()
+        for (device_status, condition), count in devices.items():
+            by_status[device_status.value] += count
+            by_condition[condition.value] += count
+        return {
+            "version": __version__,
+            "hosts": {"up": up, "down": len(nodes) - up},
+            "probe_errors": {node.host: node.probe_error for node in nodes if node.probe_error},
+            "devices": dict(sorted(by_status.items())),
+            "conditions": dict(sorted(by_condition.items())),
+            "servers": dict(sorted(states.items())),
+            "aliases": sorted(services.aliases),
+        }
+
+    return routes

@@ -1,0 +1,128 @@
+"""Devices, pools, hosts, servers and verdicts as JSON. Field names are those of the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from jetbridge.db.compute_nodes import ComputeNode, Usage
+from jetbridge.db.pci_devices import ListedDevice
+from jetbridge.db.services import Service
+from jetbridge.db.verdicts import StoredVerdict
+from jetbridge.model.server import Server
+from jetbridge.pci.device import PciDevice
+from jetbridge.pci.pool import Pool
+
+
+def device_view(listed: ListedDevice) -> dict[str, Any]:
+    device = listed.device
+    return {
+        "host": listed.host,
+        **_hardware(device),
+        "status": device.status.value,
+        "condition": device.condition.value,
+        "parent_addr": device.parent_addr,
+        "instance_uuid": device.instance_uuid,
+        "server_name": listed.server_name,
+        "request_id": device.request_id,
+        "resource_class": device.resource_class,
+        "serial": device.serial,
+        "driver": device.extra_info.get("driver"),
+        "iommu_group": device.extra_info.get("iommu_group"),
+        "tags": dict(device.pool_tags),
+    }
+
+
+def owned_view(device: PciDevice) -> dict[str, Any]:
+    return {**_hardware(device), "status": device.status.value, "request_id": device.request_id}
+
+
+def _hardware(device: PciDevice) -> dict[str, Any]:
+    return {
+        "address": device.address,
+        "vendor_id": device.vendor_id,
+        "product_id": device.product_id,
+        "dev_type": device.dev_type.value,
+        "numa_node": device.numa_node,
+    }
+
+
+def pool_view(host: str, pool: Pool) -> dict[str, Any]:
+    return {
+        "host": host,
+        "vendor_id": pool.vendor_id,
+        "product_id": pool.product_id,
+        "dev_type": pool.dev_type.value,
+        "numa_node": pool.numa_node,
+        "address": pool.address,
+        "count": pool.count,
+        "tags": dict(pool.tags),
+        "parent_ifname": pool.parent_ifname,
+    }
+
+
+def host_view(
+    node: ComputeNode, usage: Usage, service: Service | None, alive: bool, devices: Mapping[str, int]
+) -> dict[str, Any]:
+    """``devices``: how many the host has, by status."""
+    return {
+        "id": node.id,
+        "uuid": node.uuid,
+        "host": node.host,
+        "hypervisor_type": node.hypervisor_type,
+        "state": "up" if alive else "down",
+        "status": "disabled" if service is not None and service.disabled else "enabled",
+        "disabled_reason": service.disabled_reason if service is not None else None,
+        "probe_error": node.probe_error,
+        "generation": node.generation,
+        "numa_cells": len(node.numa.cells) if node.numa is not None else 0,
+        "vcpus": node.vcpus,
+        "vcpus_used": usage.vcpus,
+        "memory_mb": node.memory_mb,
+        "memory_mb_used": usage.memory_mb,
+        "disk_gb": node.local_gb,
+        "disk_gb_used": usage.disk_gb,
+        "servers": usage.servers,
+        "devices": dict(devices),
+    }
+
+
+def server_view(server: Server, devices: Iterable[PciDevice], fault: str | None, *, admin: bool) -> dict[str, Any]:
+    view = {
+        "id": server.uuid,
+        "name": server.display_name,
+        "project_id": server.project_id,
+        "vm_state": server.vm_state.value,
+        "task_state": server.task_state.value if server.task_state is not None else None,
+        "power_state": server.power_state.name,
+        "flavor": server.flavor.name,
+        "image_id": server.image_ref,
+        "created_at": _time(server.created_at),
+        "fault": fault,
+        "devices": [owned_view(device) for device in devices],
+    }
+    return {**view, "host": server.host, "domain": server.domain_name} if admin else view
+
+
+def verdict_view(stored: StoredVerdict, *, admin: bool) -> dict[str, Any]:
+    group, reason = stored.group, stored.group.reason
+    return {
+        "attempt": stored.attempt,
+        "request_id": stored.request_id,
+        "created_at": _time(stored.created_at),
+        "passed": group.passed,
+        "filter": group.filter,
+        "rule": reason.rule if reason else None,
+        "text": reason.text if reason else None,
+        "request": reason.request if reason else None,
+        "before": reason.before if reason else None,
+        "after": reason.after if reason else None,
+        "hint": reason.hint if reason else None,
+        "host_count": group.host_count,
+        "hosts": list(group.hosts) if admin else None,
+    }
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.replace(microsecond=0).isoformat() + "Z"
