@@ -39,6 +39,8 @@ class Settings:
     update_resources_interval: int = 60
     service_down_time: int = 60
     report_interval: int = 10
+    host: str | None = None  # this machine's name as a compute host; None: what the system calls it
+    debug: bool = False
     # [libvirt]
     connection_uri: str = "qemu:///system"
     virt_type: str = "kvm"
@@ -49,5 +51,7 @@ class Settings:
     # [jetbridge]
     keep_days: int = 14
     workers: int = 16
+    # [database]
+    database_connection: str | None = None  # None: an SQLite file in the state folder
     # the file each option came from, for messages: (group, option) -> path
     origins: Mapping[tuple[str, str], str] = field(default_factory=dict)
