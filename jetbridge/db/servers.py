@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypedDict, Unpack
 
@@ -24,6 +24,9 @@ from jetbridge.db.codec import (
     topology_to_text,
 )
 from jetbridge.db.paging import EVERYTHING, Page, paged
+from jetbridge.db.server_filter import COLUMNS, conditions, in_task_states
+from jetbridge.db.server_filter import SORT_KEYS as SORT_KEYS
+from jetbridge.db.server_filter import ServerFilter as ServerFilter
 from jetbridge.db.tables import instance_extra, instances
 from jetbridge.errors import ServerNotFound
 from jetbridge.model.server import NetworkRequest, PowerState, Server, TaskState, VmState
@@ -32,59 +35,6 @@ from jetbridge.pci.request import PciRequest
 
 _t = instances.c
 _x = instance_extra.c
-
-_SORT_KEYS: dict[str, sa.Column[Any]] = {
-    "created_at": _t.created_at,
-    "updated_at": _t.updated_at,
-    "launched_at": _t.launched_at,
-    "terminated_at": _t.terminated_at,
-    "display_name": _t.display_name,
-    "display_description": _t.display_description,
-    "uuid": _t.uuid,
-    "host": _t.host,
-    "node": _t.node,
-    "hostname": _t.hostname,
-    "vm_state": _t.vm_state,
-    "task_state": _t.task_state,
-    "power_state": _t.power_state,
-    "image_ref": _t.image_ref,
-    "key_name": _t.key_name,
-    "availability_zone": _t.availability_zone,
-    "project_id": _t.project_id,
-    "user_id": _t.user_id,
-    "launch_index": _t.launch_index,
-}
-SORT_KEYS = frozenset(_SORT_KEYS)
-
-
-@dataclass(frozen=True)
-class ServerFilter:
-    """None: not asked for. ``name`` matches a part of the display name, letter case ignored. ``deleted``: only deleted ones (True),
-    only living ones (False), both (None)."""
-
-    project_id: str | None = None
-    user_id: str | None = None
-    name: str | None = None
-    uuids: frozenset[str] | None = None
-    host: str | None = None
-    node: str | None = None
-    vm_states: frozenset[VmState] | None = None
-    task_states: frozenset[TaskState | None] | None = None
-    power_state: PowerState | None = None
-    flavorid: str | None = None
-    image_ref: str | None = None
-    key_name: str | None = None
-    hostname: str | None = None
-    availability_zone: str | None = None
-    reservation_id: str | None = None
-    locked: bool | None = None
-    changes_since: datetime | None = None
-    changes_before: datetime | None = None
-    tags: frozenset[str] | None = None  # has all of them
-    tags_any: frozenset[str] | None = None
-    not_tags: frozenset[str] | None = None
-    not_tags_any: frozenset[str] | None = None
-    deleted: bool | None = False
 
 
 class Changes(TypedDict, total=False):
@@ -215,13 +165,13 @@ def of_node(conn: Connection, compute_node_id: int) -> tuple[Server, ...]:
 
 def find(conn: Connection, wanted: ServerFilter, page: Page = EVERYTHING) -> tuple[Server, ...]:
     """Newest first. The page's marker is a UUID. Raises ``Invalid`` for an unknown marker or sort key."""
-    query = _select().where(*_conditions(wanted))
+    query = _select().where(*conditions(wanted))
     return _load(conn, _ordered(conn, query, page))
 
 
 def find_uuids(conn: Connection, wanted: ServerFilter, page: Page = EVERYTHING) -> tuple[str, ...]:
     """As ``find``, but only the UUIDs."""
-    query = sa.select(_t.uuid).join(instance_extra, _x.instance_uuid == _t.uuid).where(*_conditions(wanted))
+    query = sa.select(_t.uuid).join(instance_extra, _x.instance_uuid == _t.uuid).where(*conditions(wanted))
     return tuple(conn.execute(_ordered(conn, query, page)).scalars())
 
 
@@ -230,55 +180,11 @@ def _ordered(conn: Connection, query: Select[Any], page: Page) -> Select[Any]:
         conn,
         query,
         page,
-        keys=_SORT_KEYS,
+        keys=COLUMNS,
         default=(("created_at", "desc"),),
         unique=_t.id,
         marker_column=_t.uuid,
     )
-
-
-def _conditions(wanted: ServerFilter) -> list[sa.ColumnElement[bool]]:
-    equal: dict[sa.Column[Any], Any] = {
-        _t.project_id: wanted.project_id,
-        _t.user_id: wanted.user_id,
-        _t.host: wanted.host,
-        _t.node: wanted.node,
-        _t.image_ref: wanted.image_ref,
-        _t.key_name: wanted.key_name,
-        _t.hostname: wanted.hostname,
-        _t.availability_zone: wanted.availability_zone,
-        _t.reservation_id: wanted.reservation_id,
-        _t.locked: wanted.locked,
-        _t.power_state: None if wanted.power_state is None else int(wanted.power_state),
-    }
-    conditions: list[sa.ColumnElement[bool]] = [column == value for column, value in equal.items() if value is not None]
-    if wanted.deleted is not None:
-        conditions.append(_t.deleted != 0 if wanted.deleted else _t.deleted == 0)
-    if wanted.name is not None:
-        conditions.append(sa.func.lower(_t.display_name).contains(wanted.name.lower(), autoescape=True))
-    if wanted.uuids is not None:
-        conditions.append(_t.uuid.in_(sorted(wanted.uuids)))
-    if wanted.vm_states is not None:
-        conditions.append(_t.vm_state.in_(sorted(state.value for state in wanted.vm_states)))
-    if wanted.task_states is not None:
-        conditions.append(_in_task_states(wanted.task_states))
-    if wanted.flavorid is not None:
-        # The flavor is kept as canonical JSON (sorted keys), where this text can stand only at the key itself.
-        conditions.append(_x.flavor.contains(f',"flavorid":{canonical(wanted.flavorid)},', autoescape=True))
-    touched = sa.func.coalesce(_t.updated_at, _t.created_at)
-    if wanted.changes_since is not None:
-        conditions.append(touched >= wanted.changes_since)
-    if wanted.changes_before is not None:
-        conditions.append(touched <= wanted.changes_before)
-    conditions += server_labels.tag_conditions(
-        _t.uuid, wanted.tags, wanted.tags_any, wanted.not_tags, wanted.not_tags_any
-    )
-    return conditions
-
-
-def _in_task_states(states: Collection[TaskState | None]) -> sa.ColumnElement[bool]:
-    named = _t.task_state.in_(sorted(state.value for state in states if state is not None))
-    return sa.or_(_t.task_state.is_(None), named) if None in states else named
 
 
 def update(
@@ -294,7 +200,7 @@ def update(
     matched: False also when it doesn't exist."""
     query = instances.update().where(_t.uuid == uuid, _t.deleted == 0)
     if expected_task_states is not None:
-        query = query.where(_in_task_states(expected_task_states))
+        query = query.where(in_task_states(expected_task_states))
     if expected_vm_states is not None:
         query = query.where(_t.vm_state.in_(sorted(state.value for state in expected_vm_states)))
     return conn.execute(query.values(updated_at=now or utcnow(), **changes)).rowcount == 1
