@@ -76,7 +76,7 @@ def get(conn: Connection, flavorid: str, *, project_id: str | None = None) -> Fl
     return _flavor(row, _specs(conn, [row.id]).get(row.id, {}))
 
 
-def listing(
+def find(
     conn: Connection,
     *,
     is_public: bool | None = True,

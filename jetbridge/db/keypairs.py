@@ -56,7 +56,7 @@ def get(conn: Connection, user_id: str, name: str) -> KeyPair:
     return _pair(row)
 
 
-def listing(conn: Connection, user_id: str, page: Page = EVERYTHING) -> tuple[KeyPair, ...]:
+def find(conn: Connection, user_id: str, page: Page = EVERYTHING) -> tuple[KeyPair, ...]:
     """By name; the page's marker is a name. Raises ``Invalid`` for an unknown marker."""
     query = paged(
         conn,

@@ -187,6 +187,12 @@ def _ordered(conn: Connection, query: Select[Any], page: Page) -> Select[Any]:
     )
 
 
+def counts_by_state(conn: Connection) -> dict[VmState, int]:
+    """How many living servers are in each state."""
+    query = sa.select(_t.vm_state, sa.func.count().label("servers")).where(_t.deleted == 0).group_by(_t.vm_state)
+    return {VmState(row.vm_state): row.servers for row in conn.execute(query)}
+
+
 def update(
     conn: Connection,
     uuid: str,
