@@ -67,5 +67,3 @@ def at_version(route: str) -> Any:
         microversions.check_route(route, call.version)
 
     return Depends(check)
-
-

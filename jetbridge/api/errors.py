@@ -15,6 +15,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from jetbridge.errors import JetbridgeError
 
@@ -104,8 +105,9 @@ def install(app: FastAPI) -> None:
         if error.status_code == 404 and message == "Not Found":
             message = f"The resource {request.url.path} could not be found."
         elif error.status_code == 405:
-            allowed = (error.headers or {}).get("allow", "other methods")
+            allowed = ", ".join(_methods(request))
             message = f"Method {request.method} is not allowed for {request.url.path}: use {allowed}."
+            return fault(request.url.path, 405, message, headers={"Allow": allowed})
         elif error.status_code == 400 and "parsing the body" in message:
             message = "The request body could not be read as JSON: send an object, UTF-8 encoded and not deeply nested."
         return fault(request.url.path, error.status_code, message, headers=error.headers)
@@ -113,6 +115,15 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     def invalid_request(request: Request, error: RequestValidationError) -> JSONResponse:
         return fault(request.url.path, 400, describe_validation(error.errors(), request), code="Invalid")
+
+
+def _methods(request: Request) -> list[str]:
+    """Every method that the path of ``request`` takes; each is a route of its own."""
+    found = set()
+    for route in request.app.routes:
+        if route.matches(request.scope)[0] is not Match.NONE:
+            found |= set(getattr(route, "methods", None) or ())
+    return sorted(found)
 
 
 def describe_validation(problems: Sequence[Mapping[str, Any]], request: Request | None = None) -> str:
@@ -126,7 +137,9 @@ def describe_validation(problems: Sequence[Mapping[str, Any]], request: Request 
         return f"The request body is not valid JSON: {reason} (at character {problem['loc'][-1]}). Send a JSON object."
     if where == "body" and not path:
         content_type = request.headers.get("content-type") if request is not None else None
-        if kind in ("model_attributes_type", "model_type", "dict_type") and isinstance(problem.get("input"), bytes | str):
+        if kind in ("model_attributes_type", "model_type", "dict_type") and isinstance(
+            problem.get("input"), bytes | str
+        ):
             return f"The Content-Type {content_type!r} is not supported: send a JSON object as application/json."
         if kind == "missing":
             return "The request body is missing: send a JSON object as application/json."

@@ -31,7 +31,7 @@ def _storable(text: str) -> str:
 def _printable(text: str) -> str:
     for character in _storable(text):
         if unicodedata.category(character).startswith("C") or unicodedata.category(character) in ("Zl", "Zp"):
-            raise ValueError(f"The character {ascii(character)} is not printable: leave it out")
+            raise ValueError(f"The character {character!a} is not printable: leave it out")
     return text
 
 

@@ -97,15 +97,11 @@ VIEW_FIELDS: Mapping[str, Mapping[str, Span]] = {
                 "host_status": HOST_STATUS,
                 "key_name": None,
                 "os-extended-volumes:volumes_attached": None,
-                "security_groups": None,
                 "locked_reason": None,
             }.items()
         },
         "OS-EXT-SRV-ATTR:hostname@admin": Span(75, 89, ATTRIBUTES),
         "OS-EXT-SRV-ATTR:hostname@all": since(90),
-    },
-    "server-created": {
-        "security_groups": Span(),
     },
     "flavor": {
         "swap@text": until(74),  # 0 was written as an empty text
@@ -182,10 +178,8 @@ REQUEST_FIELDS: Mapping[str, Mapping[str, Span]] = {
     },
     "flavor": {"description": since(55)},
     "network": {"tag": since(42)},
-    "block_device_mapping_v2": {"tag": since(42), "volume_type": since(67)},
     "keypair": {"type": since(2), "user_id": since(10)},
     "lock": {"locked_reason": since(73)},
-    "service": {"forced_down": since(11)},
 }
 
 ROUTES: Mapping[str, Span] = {
@@ -197,6 +191,4 @@ ROUTES: Mapping[str, Span] = {
     "service-force-down": Span(11, 52),
     "service-by-host": until(52),
     "service-by-uuid": since(53),
-    "server-migrations": since(23),
-    "proxies": until(35),
 }

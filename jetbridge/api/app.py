@@ -1,0 +1,32 @@
+"""The front doors as one application: /compute/v2.1, /image, /identity/v3, /network and /jetbridge/v1."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from fastapi import FastAPI
+
+from jetbridge.api import compute_routes, errors, identity, image, network
+from jetbridge.api.auth import AuthenticationMiddleware, Authenticator
+from jetbridge.api.guards import HostGuard
+from jetbridge.api.http import RequestFrame
+from jetbridge.api.jetbridge import hosts, servers, status
+from jetbridge.api.services import ApiServices
+
+
+def create_app(services: ApiServices, authenticator: Authenticator | None = None) -> FastAPI:
+    """Every router, behind the frame, the guard and authentication. ``authenticator``: by the settings when None
+    (raises ``InvalidConfiguration`` then)."""
+    app = FastAPI(title="Jetbridge", version=version("jetbridge"), redirect_slashes=False)
+    app.state.services = services
+    errors.install(app)
+    compute_routes.include(app)
+    for door in (identity, image, network, status, hosts, servers):
+        app.include_router(door.router(services))
+    # The last added is the outermost.
+    app.add_middleware(
+        AuthenticationMiddleware, authenticator=authenticator or Authenticator.from_settings(services.settings)
+    )
+    app.add_middleware(HostGuard, listen=services.listen)
+    app.add_middleware(RequestFrame)
+    return app
