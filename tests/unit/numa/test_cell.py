@@ -1,0 +1,59 @@
+"""One guest cell on one host cell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jetbridge.numa.fit import ServerFit, fit_server
+from jetbridge.numa.topology import NumaLimits
+from tests.unit.numa.build import cases, guest, host, host_cell
+
+CASES = cases("numa_cells.yaml")
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_case(case: dict[str, Any]) -> None:
+    limits = NumaLimits(*case["limits"]) if "limits" in case else None
+    answer = fit_server(host(host_cell(0, **case["host"])), guest(**case["guest"]), (), (), limits=limits)
+    right = case["right"]
+    if "rule" in right:
+        assert not isinstance(answer, ServerFit)
+        assert [reason.rule for reason in answer.reasons] == [right["rule"]]
+        assert answer.reasons[0].hint
+        return
+    assert isinstance(answer, ServerFit)
+    assert answer.guest is not None
+    (cell,) = answer.guest.cells
+    assert cell.host_cell == 0
+    assert [cell.pinning[cpu] for cpu in sorted(cell.pinned_cpus)] == right["pins"]
+    assert cell.pinning.keys() == cell.pinned_cpus
+    assert sorted(cell.reserved_cpus) == right.get("reserved", [])
+    assert cell.page_size_kb == right.get("page")
+
+
+def test_only_the_first_guest_cell_has_an_emulator_thread() -> None:
+    answer = fit_server(
+        host(host_cell(0, dedicated=3), host_cell(1, dedicated=2)), guest(2, dedicated=2, emulator_isolate=True), (), ()
+    )
+    assert isinstance(answer, ServerFit)
+    assert answer.guest is not None
+    assert [(cell.host_cell, len(cell.reserved_cpus)) for cell in answer.guest.cells] == [(0, 1), (1, 0)]
+
+
+def test_siblings_that_are_not_for_pinning_don_t_make_a_core_of_two_threads() -> None:
+    """Only one thread of each core is in cpu_dedicated_set: require has no core to use."""
+    cell = host_cell(0, dedicated=4, threads=2)
+    half = host(type(cell)(**{**vars(cell), "pinnable": frozenset({0, 2})}))
+    assert not isinstance(fit_server(half, guest(dedicated=2, thread_policy="require"), (), ()), ServerFit)
+    assert isinstance(fit_server(half, guest(dedicated=2), (), ()), ServerFit)
+
+
+def test_the_hint_is_of_the_cell_that_came_nearest_and_equal_wants_are_told_once() -> None:
+    cells = host(host_cell(0, dedicated=4, pinned=3), host_cell(1, dedicated=4, pinned=1))
+    answer = fit_server(cells, guest(dedicated=4), (), ())
+    assert not isinstance(answer, ServerFit)
+    assert [(reason.text, reason.hint) for reason in answer.reasons] == [
+        ("a guest cell wants 4 free dedicated CPUs in one host cell", "the most free in one host cell is 3 of 4")
+    ]
