@@ -14,7 +14,7 @@ from jetbridge.db.clock import utcnow
 from jetbridge.db.codec import canonical, decoded
 from jetbridge.db.tables import compute_nodes, instances, pci_devices
 from jetbridge.pci.device import Condition, DeviceType, PciDevice, Status
-from jetbridge.pci.pool import Pool
+from jetbridge.pci.pool import Pool, pool_order
 
 _t = pci_devices.c
 
@@ -104,7 +104,7 @@ def _read_back(conn: Connection, fresh: Sequence[PciDevice]) -> list[PciDevice]:
 
 def pools(conn: Connection, compute_node_ids: Collection[int] | None = None) -> dict[int, tuple[Pool, ...]]:
     """Pools of the given hosts (None: of all) by one grouped query. Only devices that can be given out are counted; hosts that
-    have none are left out. Order within a host: pools with fewer tags first, then by address."""
+    have none are left out. The pools and their order are those of ``pci.pool.pools_of``."""
     pool_address = sa.func.coalesce(_t.parent_addr, _t.address).label("pool_address")
     identity: list[Any] = [
         _t.compute_node_id,
@@ -144,12 +144,7 @@ def pools(conn: Connection, compute_node_ids: Collection[int] | None = None) -> 
             rp_uuid=row.rp_uuid,
         )
         found.setdefault(row.compute_node_id, []).append(pool)
-    return {node: tuple(sorted(group, key=_pool_order)) for node, group in found.items()}
-
-
-def _pool_order(pool: Pool) -> tuple[int, str, str, str, str]:
-    keys = len(pool.tags) + (pool.parent_ifname is not None) + (pool.rp_uuid is not None)
-    return (keys, pool.address, pool.product_id, pool.dev_type, canonical(dict(pool.tags)))
+    return {node: tuple(sorted(group, key=pool_order)) for node, group in found.items()}
 
 
 def listing(
