@@ -1,0 +1,242 @@
+"""The agent of one host: what it answers on the bus, and what it does by itself."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict
+
+from jetbridge.compute import power
+from jetbridge.compute.build import build_server
+from jetbridge.compute.delete import delete_server
+from jetbridge.compute.host import AgentHost, about
+from jetbridge.compute.inventory import take_inventory
+from jetbridge.compute.reconcile import reconcile
+from jetbridge.db import actions, builds, compute_nodes, servers
+from jetbridge.db.builds import Build
+from jetbridge.errors import JetbridgeError, NotFound, ServerNotFound
+from jetbridge.model.context import RequestContext
+from jetbridge.model.server import Server, TaskState, VmState
+from jetbridge.model.verdict import Selection
+from jetbridge.rpc.bus import Handler, Payload
+from jetbridge.virt.connection import HypervisorEvent
+from jetbridge.virt.scan import scan
+
+logger = logging.getLogger(__name__)
+
+TOPIC = "compute"
+
+Background = Callable[[Callable[[], None]], None]
+"""Runs a piece of work on the process's pool, some time soon."""
+
+
+class ComputeAgent:
+    """It has no thread and no timer of its own: handlers run where the bus runs them, the rest where the service calls it."""
+
+    def __init__(self, host: AgentHost, background: Background) -> None:
+        self.host = host
+        self._background = background
+        self._waits = power.StopWaits()
+        self._guard = threading.Lock()
+        self._stopped: set[str] = set()  # domains that stopped while their server was busy
+        self._inventory_pending = False
+
+    def start(self, gone_owners: Collection[str] = ()) -> None:
+        """Take the first inventory, clean up after earlier processes, serve. Raises the errors of device_spec: an agent that
+        doesn't know what it may give away doesn't start."""
+        take_inventory(self.host, starting=True)
+        reconcile(self.host, gone_owners=gone_owners, starting=True)
+        self.host.connection.subscribe(self._on_event)
+        self.host.bus.serve(TOPIC, self.handlers(), server=self.host.name)
+
+    def stop(self) -> None:
+        self.host.bus.withdraw(TOPIC, server=self.host.name)
+        self.host.connection.close()
+
+    def periodic(self, gone_owners: Collection[str] = ()) -> None:
+        """One pass of inventory and reconciliation. Says what fails and raises nothing: the next pass comes."""
+        try:
+            take_inventory(self.host)
+            reconcile(self.host, gone_owners=gone_owners)
+        except JetbridgeError as error:
+            logger.error("The periodic pass of host %s failed: %s", self.host.name, error)
+        except Exception:
+            logger.exception("The periodic pass of host %s failed", self.host.name)
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """For ``Bus.serve("compute", ..., server=HOST)``."""
+        return {
+            "build_server": self._build_server,
+            "delete_server": self._delete_server,
+            "stop_server": self._stop_server,
+            "start_server": self._start_server,
+            "reboot_server": self._reboot_server,
+            "console_output": self._console_output,
+            "domain_xml": self._domain_xml,
+            "update_resources": self._update_resources,
+            "scan": self._scan,
+        }
+
+    # --- life of a server ---
+
+    def _build_server(self, context: RequestContext, payload: Payload) -> None:
+        uuid = payload["server_uuid"]
+        with self.host.locks.hold(uuid):
+            build = self._waiting_build(payload["build_id"])
+            if build is None:
+                logger.info("A build message for server %s came late or twice", uuid, extra=about(context, uuid))
+                return
+            build_server(self.host, context, build, Selection.from_message(payload["selection"]))
+        self._catch_up(uuid)
+
+    def _delete_server(self, context: RequestContext, payload: Payload) -> None:
+        uuid = payload["server_uuid"]
+        with self.host.locks.hold(uuid):
+            server = self._server(uuid)
+            if server is None:
+                return
+            node_id = self._node_id()
+            if server.compute_node_id in (None, node_id):
+                delete_server(self.host, context, server, node_id)
+                return
+        assert server.host is not None
+        self.host.bus.cast(context, TOPIC, "delete_server", payload, source=self.host.source, server=server.host)
+
+    def _stop_server(self, context: RequestContext, payload: Payload) -> None:
+        def stop(server: Server) -> None:
+            power.stop_server(self.host, context, server, self._waits)
+
+        self._operate(context, payload["server_uuid"], stop)
+
+    def _start_server(self, context: RequestContext, payload: Payload) -> None:
+        self._operate(context, payload["server_uuid"], lambda server: power.start_server(self.host, context, server))
+
+    def _reboot_server(self, context: RequestContext, payload: Payload) -> None:
+        def reboot(server: Server) -> None:
+            power.reboot_server(self.host, context, server, self._waits, hard=payload["hard"])
+
+        self._operate(context, payload["server_uuid"], reboot)
+
+    def _operate(self, context: RequestContext, uuid: str, operation: Callable[[Server], None]) -> None:
+        with self.host.locks.hold(uuid):
+            server = self._server(uuid)
+            wanted = server is not None and server.task_state is not TaskState.DELETING
+            if server is None or not wanted or server.compute_node_id != self._node_id():
+                message = f"Server {uuid} is not on host {self.host.name} any more, or is being deleted"
+                self.host.database.write(
+                    lambda conn: actions.finish(conn, uuid, context.request_id, error=message, now=self.host.now())
+                )
+                return
+            operation(server)
+        self._catch_up(uuid)
+
+    # --- questions ---
+
+    def _console_output(self, context: RequestContext, payload: Payload) -> Payload:
+        server = self._existing(payload["server_uuid"])
+        with self.host.library(context, "console_log", server.uuid):
+            text = self.host.connection.console_log(server.domain_name).decode("utf-8", "replace")
+        length = payload.get("length")
+        if length is not None:
+            lines = text.splitlines(keepends=True)
+            text = "".join(lines[-length:]) if length > 0 else ""
+        return {"output": text}
+
+    def _domain_xml(self, context: RequestContext, payload: Payload) -> Payload:
+        server = self._existing(payload["server_uuid"])
+        with self.host.library(context, "domain_xml", server.uuid, domain=server.domain_name):
+            return {"xml": self.host.connection.domain_xml(server.domain_name)}
+
+    def _update_resources(self, context: RequestContext, payload: Payload) -> Payload:
+        take_inventory(self.host)
+        reconcile(self.host)
+        return {}
+
+    def _scan(self, context: RequestContext, payload: Payload) -> Payload:
+        with self.host.library(context, "node_devices"):
+            documents = self.host.connection.node_devices()
+        return {"functions": [asdict(function) for function in scan(documents, self.host.files)]}
+
+    # --- what the hypervisor tells ---
+
+    def _on_event(self, event: HypervisorEvent) -> None:
+        if event.kind == "domain-stopped":
+            with self._guard:
+                self._stopped.add(event.name)
+            self._waits.stopped(event.name)
+            self._background(lambda: self._follow_domain(event.name))
+        elif event.kind in ("device-added", "device-removed"):
+            with self._guard:
+                if self._inventory_pending:
+                    return
+                self._inventory_pending = True
+            self._background(self._inventory_by_event)
+
+    def _inventory_by_event(self) -> None:
+        with self._guard:
+            self._inventory_pending = False
+        try:
+            take_inventory(self.host)
+        except JetbridgeError as error:
+            logger.error("Inventory of host %s failed: %s", self.host.name, error)
+
+    def _follow_domain(self, name: str) -> None:
+        with self.host.database.read() as conn:
+            placed = servers.of_host(conn, self.host.name)
+        server = next((server for server in placed if server.domain_name == name), None)
+        if server is None:
+            with self._guard:
+                self._stopped.discard(name)
+        elif server.task_state is None and server.vm_state is not VmState.BUILDING:
+            self._catch_up(server.uuid)  # otherwise whoever works on it looks when done
+
+    def _catch_up(self, uuid: str) -> None:
+        """A domain may have stopped while its server was busy: the server follows now."""
+        server = self._server(uuid)
+        if server is None:
+            return
+        with self._guard:
+            if server.domain_name not in self._stopped:
+                return
+        with self.host.locks.hold(uuid):
+            with self._guard:
+                self._stopped.discard(server.domain_name)
+            server = self._server(uuid)
+            if server is None or server.task_state is not None or server.compute_node_id != self._node_id():
+                return
+            domains = {info.name: info for info in self.host.connection.domains()}
+            info = domains.get(server.domain_name)
+            if power.record_state(self.host, server, info, task_ended=False):
+                logger.info(
+                    "Server %s on host %s is %s by itself",
+                    uuid,
+                    self.host.name,
+                    info.state if info else "gone",
+                    extra=about(None, uuid),
+                )
+
+    # --- rows ---
+
+    def _waiting_build(self, build_id: int) -> Build | None:
+        with self.host.database.read() as conn:
+            try:
+                build = builds.get(conn, build_id)
+            except NotFound:
+                return None
+        begun = build.step is not None
+        return build if build.state == "running" and build.host == self.host.name and not begun else None
+
+    def _server(self, uuid: str) -> Server | None:
+        with self.host.database.read() as conn:
+            return servers.get_many(conn, [uuid]).get(uuid)
+
+    def _existing(self, uuid: str) -> Server:
+        server = self._server(uuid)
+        if server is None:
+            raise ServerNotFound(server=uuid)
+        return server
+
+    def _node_id(self) -> int:
+        with self.host.database.read() as conn:
+            return compute_nodes.of_host(conn, self.host.name).id

@@ -1,0 +1,288 @@
+"""Three ledgers agree again: our tables, the hypervisor's domains, and who works on what.
+
+Runs at start and periodically, and never on a failed probe: what can't be seen is neither free nor gone. A domain is ours only
+by record, that is when our tables know its UUID; others are never touched.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from jetbridge.compute import domain, tracker
+from jetbridge.compute.build import BUILD_STEPS, BuildContext
+from jetbridge.compute.delete import delete_server
+from jetbridge.compute.host import AgentHost, about
+from jetbridge.compute.power import record_state
+from jetbridge.db import actions, builds, compute_nodes, faults, pci_devices, servers
+from jetbridge.db.builds import Build
+from jetbridge.db.connection import Connection
+from jetbridge.db.servers import ServerFilter
+from jetbridge.errors import DomainNotFound, HypervisorError, JetbridgeError, ServerNotFound
+from jetbridge.model.context import ADMIN_ID, RequestContext
+from jetbridge.model.server import Server, TaskState, VmState
+from jetbridge.model.verdict import Selection
+from jetbridge.pci.device import PciDevice, Status
+from jetbridge.steps.runtime import begun_steps, undo_steps
+from jetbridge.virt.connection import DomainInfo
+from jetbridge.virt.guest import hostdevs_of
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Ledgers:
+    """One look at everything; each repair looks again before it acts."""
+
+    node_id: int
+    servers: Mapping[str, Server]  # living, placed here, by UUID
+    busy: frozenset[str]  # servers with a running build
+    devices: tuple[PciDevice, ...]
+    domains: Mapping[str, DomainInfo]
+
+
+def reconcile(host: AgentHost, *, gone_owners: Collection[str] = (), starting: bool = False) -> None:
+    """Return what nobody has a right to, and end what nobody works on. ``gone_owners``: processes known to be dead;
+    ``starting``: this host's agent has just begun, so no operation on its servers is under way."""
+    try:
+        with host.database.read() as conn:
+            node = compute_nodes.of_host(conn, host.name)
+        if node.probe_error is not None:
+            logger.warning("Host %s is not reconciled: its last discovery failed", host.name)
+            return
+        _end_dead_builds(host, node.id, gone_owners)
+        _remove_stray_domains(host, _look(host, node.id))
+        ledgers = _look(host, node.id)
+        _resume_tasks(host, ledgers, starting)
+        _free_stray_devices(host, ledgers)
+        _follow_domains(host, _look(host, node.id))
+    except HypervisorError as error:
+        logger.warning("Host %s is not reconciled: %s", host.name, error)
+
+
+def _look(host: AgentHost, node_id: int) -> _Ledgers:
+    # Domains first: a server that is built after this look has no domain in it, and its running build protects it.
+    domains = {info.name: info for info in host.connection.domains()}
+    with host.database.read() as conn:
+        placed = servers.of_node(conn, node_id)
+        return _Ledgers(
+            node_id=node_id,
+            servers={server.uuid: server for server in placed},
+            busy=frozenset(build.instance_uuid for build in builds.running(conn)),
+            devices=tuple(pci_devices.of_host(conn, node_id)),
+            domains=domains,
+        )
+
+
+# --- builds and deletes whose process died ---
+
+
+def _end_dead_builds(host: AgentHost, node_id: int, gone_owners: Collection[str]) -> None:
+    with host.database.read() as conn:
+        dead = builds.dead(
+            conn, now=host.now(), service_down_time=host.settings.service_down_time, gone_owners=gone_owners
+        )
+    for build in dead:
+        if build.host != host.name or build.step is None:
+            continue
+        with host.locks.try_hold(build.instance_uuid) as free:
+            if free and build.kind == "build":
+                _end_build(host, node_id, build)
+            elif free and build.kind == "delete":
+                _end_delete(host, node_id, build)
+
+
+def _end_build(host: AgentHost, node_id: int, build: Build) -> None:
+    uuid = build.instance_uuid
+    with host.database.read() as conn:
+        try:
+            server = servers.get(conn, uuid, deleted_too=True)
+        except ServerNotFound:
+            host.database.write(lambda conn: builds.fail(conn, build.id, "the server is unknown", now=host.now()))
+            return
+    context = _context(server)
+    start = BuildContext(host, context, server, Selection(host.name, node_id, 0), build.id)
+    left = undo_steps(begun_steps(BUILD_STEPS, build.step), start)
+    undone = "what it had done is undone" if not left else "some of what it had done is undone later"
+    message = (
+        f"The build stopped in step {build.step} on host {host.name}: the process that worked on it is gone, {undone}."
+        " Delete the server and create it again."
+    )
+
+    def write(conn: Connection) -> bool:
+        if not builds.fail(conn, build.id, message, now=host.now()):
+            return False
+        _give_error(host, conn, context, uuid, message)
+        return True
+
+    if host.database.write(write):
+        logger.warning("Server %s is in ERROR: %s", uuid, message, extra=about(context, uuid))
+
+
+def _end_delete(host: AgentHost, node_id: int, build: Build) -> None:
+    host.database.write(lambda conn: builds.fail(conn, build.id, "the process is gone", now=host.now()))
+    server = _living(host, build.instance_uuid)
+    if server is not None and server.task_state is TaskState.DELETING:
+        delete_server(host, _context(server), server, node_id)
+
+
+def _resume_tasks(host: AgentHost, ledgers: _Ledgers, starting: bool) -> None:
+    """Servers in the middle of something that nobody does: a delete is finished, anything else ends as it is."""
+    silent = host.now() - timedelta(seconds=host.settings.service_down_time)
+    for seen in ledgers.servers.values():
+        touched = seen.updated_at or seen.created_at
+        if seen.task_state is None or seen.uuid in ledgers.busy or not (starting or touched < silent):
+            continue
+        with host.locks.try_hold(seen.uuid) as free:
+            server = _living(host, seen.uuid) if free else None
+            if server is None or server.task_state != seen.task_state or server.compute_node_id != ledgers.node_id:
+                continue
+            if server.task_state is TaskState.DELETING:
+                logger.info("Resuming the delete of server %s", server.uuid, extra=about(None, server.uuid))
+                delete_server(host, _context(server), server, ledgers.node_id)
+            elif server.vm_state is VmState.BUILDING:
+                tracker.release(host, None, server.uuid, ledgers.node_id)
+                _give_up_build(host, server)
+            else:
+                record_state(host, server, ledgers.domains.get(server.domain_name), task_ended=True)
+                logger.warning(
+                    "Task %s of server %s was lost", server.task_state, server.uuid, extra=about(None, server.uuid)
+                )
+
+
+def _give_up_build(host: AgentHost, server: Server) -> None:
+    message = f"The build on host {host.name} was lost. Delete the server and create it again."
+    host.database.write(lambda conn: _give_error(host, conn, _context(server), server.uuid, message))
+    logger.warning("Server %s is in ERROR: %s", server.uuid, message, extra=about(None, server.uuid))
+
+
+def _give_error(host: AgentHost, conn: Connection, context: RequestContext, uuid: str, message: str) -> None:
+    failed = servers.update(
+        conn,
+        uuid,
+        expected_task_states=(TaskState.SCHEDULING, TaskState.SPAWNING, None),
+        vm_state=VmState.ERROR,
+        task_state=None,
+        now=host.now(),
+    )
+    if failed:
+        faults.add(conn, uuid, 500, message, host=host.name, now=host.now())
+    actions.finish(conn, uuid, context.request_id, error=message, now=host.now())
+
+
+# --- domains and devices ---
+
+
+def _remove_stray_domains(host: AgentHost, ledgers: _Ledgers) -> None:
+    strays = [
+        info for info in ledgers.domains.values() if info.uuid not in ledgers.servers and info.uuid not in ledgers.busy
+    ]
+    with host.database.read() as conn:
+        known = set(servers.find_uuids(conn, ServerFilter(uuids=frozenset(info.uuid for info in strays), deleted=None)))
+    for info in strays:
+        if info.uuid not in known:
+            continue  # another system's, or another Jetbridge's
+        with host.locks.try_hold(info.uuid) as free:
+            if not free or _has_right(host, info.uuid, ledgers.node_id):
+                continue
+            logger.warning(
+                "Domain %s on host %s belongs to server %s, which isn't here (any more): removing it",
+                info.name,
+                host.name,
+                info.uuid,
+                extra=about(None, info.uuid),
+            )
+            domain.remove_domain(host, None, info.name, info.uuid)
+            domain.remove_files(host, None, info.name, info.uuid)
+
+
+def _free_stray_devices(host: AgentHost, ledgers: _Ledgers) -> None:
+    strays = [
+        device
+        for device in ledgers.devices
+        if device.owned
+        and device.instance_uuid not in ledgers.busy
+        and (device.instance_uuid not in ledgers.servers or device.status is Status.CLAIMED)
+    ]
+    if not strays:
+        return
+    held = _held_by_domains(host, ledgers.domains.values())
+    for uuid in sorted({str(device.instance_uuid) for device in strays}):
+        mine = [device for device in strays if device.instance_uuid == uuid]
+        for device in mine:
+            if device.address in held:
+                logger.error(
+                    "Device %s of host %s has no owner with a right to it, but domain %s runs with it: it is not freed",
+                    device.identity,
+                    host.name,
+                    held[device.address],
+                    extra=about(None, uuid),
+                )
+        with host.locks.try_hold(uuid) as free:
+            if free and not _building(host, uuid):
+                tracker.free_strays(host, ledgers.node_id, [device for device in mine if device.address not in held])
+
+
+def _follow_domains(host: AgentHost, ledgers: _Ledgers) -> None:
+    """Servers follow what their domains do; one whose domain is gone is stopped, not deleted."""
+    for seen in ledgers.servers.values():
+        if seen.task_state is not None or seen.uuid in ledgers.busy:
+            continue
+        with host.locks.try_hold(seen.uuid) as free:
+            server = _living(host, seen.uuid) if free else None
+            if server is None or server.task_state is not None or server.compute_node_id != ledgers.node_id:
+                continue
+            info = ledgers.domains.get(server.domain_name)
+            if record_state(host, server, info, task_ended=False):
+                logger.warning(
+                    "Server %s on host %s was %s, its domain is %s",
+                    server.uuid,
+                    host.name,
+                    server.vm_state,
+                    info.state if info else "gone",
+                    extra=about(None, server.uuid),
+                )
+
+
+def _held_by_domains(host: AgentHost, domains: Iterable[DomainInfo]) -> dict[str, str]:
+    """Address to the running domain that holds the function."""
+    held = {}
+    for info in domains:
+        if info.state not in ("running", "paused"):
+            continue
+        try:
+            xml = host.connection.domain_xml(info.name)
+        except DomainNotFound:
+            continue
+        try:
+            held.update({str(address): info.name for address in hostdevs_of(xml)})
+        except JetbridgeError as error:
+            logger.warning("Domain %s on host %s can't be read: %s", info.name, host.name, error)
+    return held
+
+
+def _has_right(host: AgentHost, uuid: str, node_id: int) -> bool:
+    server = _living(host, uuid)
+    return (server is not None and server.compute_node_id == node_id) or _building(host, uuid)
+
+
+def _building(host: AgentHost, uuid: str) -> bool:
+    with host.database.read() as conn:
+        return bool(builds.running(conn, instance_uuid=uuid))
+
+
+def _living(host: AgentHost, uuid: str) -> Server | None:
+    with host.database.read() as conn:
+        return servers.get_many(conn, [uuid]).get(uuid)
+
+
+def _context(server: Server) -> RequestContext:
+    """Reconciliation acts for the owner, under the request that made the server."""
+    return RequestContext(
+        user=server.user_id,
+        project=server.project_id or ADMIN_ID,
+        roles=frozenset({"admin"}),
+        request_id=server.request_id or "req-reconcile",
+    )

@@ -1,0 +1,249 @@
+"""The conductor's service: who does what next in the life of a server."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+
+from jetbridge.conductor.outcome import server_failed, start_builds
+from jetbridge.config.settings import Settings
+from jetbridge.db import actions, builds, servers
+from jetbridge.db.builds import Build
+from jetbridge.db.connection import Connection
+from jetbridge.db.engine import Database
+from jetbridge.errors import (
+    JetbridgeError,
+    MaxRetriesExceeded,
+    NotFound,
+    ServerNotFound,
+    UnknownDestination,
+)
+from jetbridge.model.context import RequestContext
+from jetbridge.model.server import TaskState
+from jetbridge.model.verdict import Selection
+from jetbridge.rpc.bus import Bus, Handler, Payload
+
+logger = logging.getLogger(__name__)
+
+TOPIC = "conductor"
+EVENT = "conductor_schedule_and_build_instances"
+DELETE_EVENT = "conductor_delete_instance"
+
+
+class ConductorManager:
+    """One per process. ``owner`` names the process; ``now`` is UTC without zone."""
+
+    def __init__(
+        self, database: Database, bus: Bus, settings: Settings, *, owner: str, now: Callable[[], datetime]
+    ) -> None:
+        self._database = database
+        self._bus = bus
+        self._settings = settings
+        self._owner = owner
+        self._now = now
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """For ``Bus.serve("conductor", ...)``."""
+        return {
+            "build_servers": self.build_servers,
+            "build_failed": self.build_failed,
+            "delete_server": self.delete_server,
+        }
+
+    def build_servers(self, context: RequestContext, payload: Payload) -> None:
+        """Find hosts for the servers of one request and send each to its own."""
+        started = start_builds(self._database, context, payload["server_uuids"], self._owner, self._now(), EVENT)
+        if not started:
+            return
+        chosen = self._select(context, list(started), (), started)
+        if chosen is None:
+            return
+        for (uuid, build), selections in zip(started.items(), chosen, strict=True):
+            self._say(context, uuid, "Server %s goes to host %s", uuid, selections[0].host)
+            self._finish_event(context, uuid)
+            self._send(context, build, selections)
+
+    def build_failed(self, context: RequestContext, payload: Payload) -> None:
+        """A host gave a build back: another host, the same question again, or the end of it."""
+        build = self._running(payload["build_id"], payload["host"])
+        if build is None:
+            return
+        uuid, kind, reason = build.instance_uuid, payload["kind"], payload["reason"]
+        with self._database.read() as conn:
+            server = servers.get_many(conn, [uuid]).get(uuid)
+        if server is None or server.task_state is TaskState.DELETING:
+            self._database.write(
+                lambda conn: builds.fail(conn, build.id, "the server is being deleted", now=self._now())
+            )
+            self._say(context, uuid, "Build of server %s ends: it is being deleted", uuid)
+            return
+        if kind == "claim_lost":
+            # Somebody else was faster: no host failed, so nothing is counted, and every loss is another server's gain.
+            self._say(
+                context, uuid, "Server %s lost the claim on host %s, scheduling again: %s", uuid, build.host, reason
+            )
+            self._reschedule(context, build, build.attempts, build.tried_hosts)
+            return
+        if kind != "host_failed":
+            self._fail(context, uuid, build, JetbridgeError(reason))
+            return
+        attempts, tried = build.attempts + 1, (*build.tried_hosts, payload["host"])
+        if attempts >= self._settings.max_attempts:
+            self._fail(context, uuid, build, MaxRetriesExceeded(attempts=attempts, server=uuid, reason=reason))
+            return
+        rest = tuple(selection for selection in build.alternates if selection.host not in tried)
+        self._say(
+            context,
+            uuid,
+            "Server %s failed on host %s (attempt %d of %d)",
+            uuid,
+            build.host,
+            attempts,
+            self._settings.max_attempts,
+        )
+        if rest:
+            self._send(context, build, rest, attempts, tried)
+        else:
+            self._reschedule(context, build, attempts, tried, reason)
+
+    def delete_server(self, context: RequestContext, payload: Payload) -> None:
+        """Delete on the server's host, or here when it is on none."""
+        uuid = payload["server_uuid"]
+        host = self._delete_unplaced(context, uuid)
+        if host is None:
+            return
+        try:
+            self._bus.cast(context, "compute", "delete_server", {"server_uuid": uuid}, source=TOPIC, server=host)
+        except UnknownDestination:
+            self._delete_without_host(context, uuid, host)
+
+    # --- building ---
+
+    def _select(
+        self,
+        context: RequestContext,
+        uuids: Sequence[str],
+        exclude_hosts: Collection[str],
+        of_builds: Mapping[str, Build],
+        failure: str | None = None,
+    ) -> list[list[Selection]] | None:
+        """Ask the scheduler; when it finds no host the servers are in ERROR and the answer is None."""
+        try:
+            answer = self._bus.call(
+                context,
+                "scheduler",
+                "select_destinations",
+                {"server_uuids": list(uuids), "exclude_hosts": list(exclude_hosts)},
+                source=TOPIC,
+            )
+        except JetbridgeError as error:
+            cause = error if failure is None else JetbridgeError(f"{error.message} Last failure: {failure}")
+            for uuid in uuids:
+                self._fail(context, uuid, of_builds[uuid], cause)
+            return None
+        return [[Selection.from_message(selection) for selection in hosts] for hosts in answer["selections"]]
+
+    def _reschedule(
+        self,
+        context: RequestContext,
+        build: Build,
+        attempts: int,
+        tried: Sequence[str],
+        failure: str | None = None,
+    ) -> None:
+        uuid = build.instance_uuid
+        chosen = self._select(context, [uuid], tried, {uuid: build}, failure)
+        if chosen is not None:
+            self._send(context, build, chosen[0], attempts, tried)
+
+    def _send(
+        self,
+        context: RequestContext,
+        build: Build,
+        selections: Sequence[Selection],
+        attempts: int | None = None,
+        tried: Sequence[str] | None = None,
+    ) -> None:
+        """Send a build to the first of ``selections``; the others are kept as alternates. A host whose agent is gone has failed."""
+        attempts = build.attempts if attempts is None else attempts
+        tried = build.tried_hosts if tried is None else tried
+        uuid, first = build.instance_uuid, selections[0]
+        moved = self._database.write(
+            lambda conn: builds.move(
+                conn,
+                build.id,
+                host=first.host,
+                alternates=selections[1:],
+                attempts=attempts,
+                tried_hosts=tried,
+                owner=self._owner,
+                now=self._now(),
+            )
+        )
+        if not moved:
+            return  # declared dead meanwhile: whoever did so told the owner
+        payload = {"server_uuid": uuid, "build_id": build.id, "selection": first.to_message()}
+        try:
+            self._bus.cast(context, "compute", "build_server", payload, source=TOPIC, server=first.host)
+        except UnknownDestination as error:
+            gone = {"server_uuid": uuid, "build_id": build.id, "host": first.host, "generation": first.generation}
+            self.build_failed(context, {**gone, "kind": "host_failed", "reason": error.message})
+
+    def _running(self, build_id: int, host: str) -> Build | None:
+        """The build, unless the message is an old one: it is over, or on another host by now."""
+        with self._database.read() as conn:
+            try:
+                build = builds.get(conn, build_id)
+            except NotFound:
+                return None
+        return build if build.state == "running" and build.host == host else None
+
+    def _fail(self, context: RequestContext, uuid: str, build: Build, error: JetbridgeError) -> None:
+        self._database.write(
+            lambda conn: server_failed(conn, context, uuid, build.id, error.message, EVENT, self._now())
+        )
+        self._say(context, uuid, "Server %s is in ERROR: %s", uuid, error.message)
+
+    def _finish_event(self, context: RequestContext, uuid: str) -> None:
+        self._database.write(lambda conn: actions.finish_event(conn, uuid, context.request_id, EVENT, now=self._now()))
+
+    # --- deleting ---
+
+    def _delete_unplaced(self, context: RequestContext, uuid: str) -> str | None:
+        """Delete a server that is on no host; answers the host of one that is. A claim in flight sees in its own
+        transaction that the server is being deleted, so it can't be placed after this one has looked."""
+
+        def write(conn: Connection) -> str | None:
+            try:
+                server = servers.get(conn, uuid)
+            except ServerNotFound:
+                return None
+            if server.compute_node_id is not None:
+                return server.host
+            servers.soft_delete(conn, uuid, now=self._now())
+            actions.finish(conn, uuid, context.request_id, now=self._now())
+            return None
+
+        host = self._database.write(write)
+        if host is None:
+            self._say(context, uuid, "Server %s deleted, it was on no host", uuid)
+        return host
+
+    def _delete_without_host(self, context: RequestContext, uuid: str, host: str) -> None:
+        """The host's agent is gone. Its devices stay as they are until it returns and cleans up: the guest may run."""
+
+        def write(conn: Connection) -> None:
+            servers.soft_delete(conn, uuid, now=self._now())
+            actions.finish(conn, uuid, context.request_id, now=self._now())
+
+        self._database.write(write)
+        logger.warning(
+            "Server %s deleted while its host %s has no agent: the guest and its devices are cleaned up when it returns",
+            uuid,
+            host,
+            extra={"request_id": context.request_id, "server": uuid},
+        )
+
+    def _say(self, context: RequestContext, uuid: str, text: str, *values: object) -> None:
+        logger.info(text, *values, extra={"request_id": context.request_id, "server": uuid})

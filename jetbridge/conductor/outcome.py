@@ -1,0 +1,64 @@
+"""What the tables say at the beginning and at the bad end of a build."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from jetbridge.db import actions, builds, faults, servers
+from jetbridge.db.builds import Build
+from jetbridge.db.connection import Connection
+from jetbridge.db.engine import Database
+from jetbridge.model.context import RequestContext
+from jetbridge.model.server import TaskState, VmState
+
+SERVER_ERROR = 500
+"""The code of a fault that is not the owner's doing, as clients of the Compute API expect it."""
+
+
+def start_builds(
+    database: Database, context: RequestContext, uuids: Sequence[str], owner: str, now: datetime, event: str
+) -> dict[str, Build]:
+    """A build for each server that waits for one, in order. Servers that are gone, being deleted or being built already are left
+    out: the message may arrive twice."""
+
+    def write(conn: Connection) -> dict[str, Build]:
+        started = {}
+        for uuid, server in servers.get_many(conn, uuids).items():
+            waiting = server.vm_state is VmState.BUILDING and server.task_state is not TaskState.DELETING
+            if not waiting or server.compute_node_id is not None or builds.of_server(conn, uuid):
+                continue
+            started[uuid] = builds.start(conn, uuid, owner, now=now)
+            servers.set_task_state(conn, uuid, (None,), TaskState.SCHEDULING, now=now)
+            actions.start_event(conn, uuid, context.request_id, event, now=now)
+        return started
+
+    return database.write(write)
+
+
+def server_failed(
+    conn: Connection,
+    context: RequestContext,
+    uuid: str,
+    build_id: int | None,
+    message: str,
+    event: str,
+    now: datetime,
+) -> bool:
+    """The server is in ERROR and says why; False: its build was over already, and nothing is changed. One that is being
+    deleted keeps its task."""
+    if build_id is not None and not builds.fail(conn, build_id, message, now=now):
+        return False
+    failed = servers.update(
+        conn,
+        uuid,
+        expected_task_states=(TaskState.SCHEDULING, TaskState.SPAWNING, None),
+        vm_state=VmState.ERROR,
+        task_state=None,
+        now=now,
+    )
+    if failed:
+        faults.add(conn, uuid, SERVER_ERROR, message, now=now)
+    actions.finish_event(conn, uuid, context.request_id, event, result="Error", details=message, now=now)
+    actions.finish(conn, uuid, context.request_id, error=message, now=now)
+    return failed

@@ -1,0 +1,82 @@
+"""Builds that no host has and whose process is gone: their owners get an answer. What a host has begun, the host ends."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from datetime import datetime, timedelta
+
+from jetbridge.conductor.manager import EVENT
+from jetbridge.conductor.outcome import server_failed
+from jetbridge.db import builds, servers
+from jetbridge.db.connection import Connection
+from jetbridge.db.engine import Database
+from jetbridge.db.servers import ServerFilter
+from jetbridge.model.context import ADMIN_ID, RequestContext
+from jetbridge.model.server import Server, TaskState, VmState
+
+logger = logging.getLogger(__name__)
+
+BEFORE_A_HOST = "scheduling"
+
+
+def reconcile_unplaced(
+    database: Database,
+    *,
+    now: Callable[[], datetime],
+    service_down_time: int,
+    gone_owners: Collection[str] = (),
+    starting: bool = False,
+) -> int:
+    """End what nobody works on any more; how many servers that were. ``starting``: no other process serves this database, so
+    whatever is unfinished is."""
+    with database.read() as conn:
+        dead = builds.dead(conn, now=now(), service_down_time=service_down_time, gone_owners=gone_owners)
+        unbegun = [build for build in dead if build.step is None and build.kind == "build"]
+        building = servers.find(conn, ServerFilter(vm_states=frozenset({VmState.BUILDING})))
+        deleting = servers.find(conn, ServerFilter(task_states=frozenset({TaskState.DELETING})))
+        running = {build.instance_uuid for build in builds.running(conn)}
+    silent = now() - timedelta(seconds=service_down_time)
+
+    def forgotten(server: Server) -> bool:
+        touched = server.updated_at or server.created_at
+        return server.compute_node_id is None and server.uuid not in running and (starting or touched < silent)
+
+    ended = 0
+    for build in unbegun:
+        ended += _fail(database, build.instance_uuid, build.id, "the process that was scheduling it is gone", now)
+    for server in building:
+        if server.task_state is not TaskState.DELETING and forgotten(server):
+            ended += _fail(database, server.uuid, None, "the request was lost before it was scheduled", now)
+    for server in deleting:
+        if forgotten(server):
+            ended += _finish_delete(database, server.uuid, now)
+    return ended
+
+
+def _fail(database: Database, uuid: str, build_id: int | None, why: str, now: Callable[[], datetime]) -> int:
+    message = f"The build stopped in step {BEFORE_A_HOST}: {why}. Delete the server and create it again."
+
+    def write(conn: Connection) -> bool:
+        server = servers.get_many(conn, [uuid]).get(uuid)
+        context = _context(server.request_id if server and server.request_id else "req-reconcile")
+        return server_failed(conn, context, uuid, build_id, message, EVENT, now())
+
+    failed = database.write(write)
+    if failed:
+        logger.warning("Server %s is in ERROR: %s", uuid, message, extra={"server": uuid})
+    return int(failed)
+
+
+def _finish_delete(database: Database, uuid: str, now: Callable[[], datetime]) -> int:
+    def write(conn: Connection) -> bool:
+        server = servers.get_many(conn, [uuid]).get(uuid)
+        if server is None or server.compute_node_id is not None:
+            return False
+        return servers.soft_delete(conn, uuid, now=now())
+
+    return int(database.write(write))
+
+
+def _context(request_id: str) -> RequestContext:
+    return RequestContext(user=ADMIN_ID, project=ADMIN_ID, roles=frozenset({"admin"}), request_id=request_id)
