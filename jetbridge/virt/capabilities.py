@@ -122,7 +122,7 @@ def _read(xml: str) -> _Host:
         root = parse_xml(xml)
         cells = tuple(_cell(cell) for cell in root.findall("host/topology/cells/cell"))
         topology = root.find("host/cpu/topology")
-        sizes = {} if topology is None else {key: _number(topology, key) for key in topology.keys()}  # noqa: SIM118
+        sizes = {} if topology is None else {str(key): _number(topology, str(key)) for key in topology.keys()}  # noqa: SIM118
         cpus = frozenset().union(*(cell.cpus for cell in cells))
         if not cpus:
             count = 1

@@ -1,0 +1,232 @@
+"""What libvirt, the kernel and QEMU refuse by themselves, in their words."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Protocol
+
+from jetbridge.virt.simulated.documents import VFIO_DRIVERS
+from jetbridge.virt.simulated.hardware import Part
+from jetbridge.virt.simulated.state import Domain
+from jetbridge.virt.xml import Element, child_text, parse_xml
+
+DOMAIN_TYPES = ("qemu", "kvm")
+
+# Drivers that VFIO tolerates on other members of a group (drivers/vfio/vfio_main.c in kernels before 6.x, and the
+# kernel-managed DMA owners since).
+_HARMLESS_DRIVERS = VFIO_DRIVERS | {None, "pci-stub", "pcieport", "shpchp"}
+
+
+class Refused(Exception):
+    """The hypervisor says no; the text is its message."""
+
+
+@dataclass(frozen=True)
+class PciUse:
+    address: str
+    managed: bool
+
+
+@dataclass(frozen=True)
+class DomainDocument:
+    """What of a domain's XML matters to the rules. ``files`` must exist when it starts."""
+
+    name: str
+    uuid: str
+    memory_kib: int
+    vcpus: int
+    pci: tuple[PciUse, ...]
+    mdevs: tuple[str, ...]
+    networks: tuple[str, ...]
+    bridges: tuple[str, ...]
+    files: tuple[str, ...]
+
+
+@lru_cache(maxsize=1024)
+def read_domain(xml: str) -> DomainDocument:
+    """Reads a domain as ``virDomainDefineXML`` would. Raises Refused."""
+    try:
+        root = parse_xml(xml)
+    except ValueError as error:
+        raise Refused(f"XML error: (domain_definition) {error}") from error
+    if root.tag != "domain":
+        raise Refused(f"XML error: unexpected root element <{root.tag}>, expecting <domain>")
+    kind = root.get("type")
+    if kind is None:
+        raise Refused("XML error: Missing required attribute 'type' in element 'domain'")
+    if kind not in DOMAIN_TYPES:
+        raise Refused(f"unsupported configuration: could not find capabilities for domaintype={kind}")
+    name = child_text(root, "name")
+    if name is None:
+        raise Refused("missing domain name information")
+    if "/" in name or name in {".", ".."}:
+        raise Refused(f"XML error: name {name} cannot contain '/'")
+    if child_text(root, "os/type") is None:
+        raise Refused("XML error: an os <type> must be specified")
+    memory_text = child_text(root, "memory")
+    if memory_text is None or not memory_text.isascii() or not memory_text.isdecimal() or int(memory_text) == 0:
+        raise Refused("XML error: Memory size must be specified via <memory> or in the <numa> configuration")
+    vcpus = child_text(root, "vcpu") or "1"
+    if not vcpus.isascii() or not vcpus.isdecimal() or int(vcpus) == 0:
+        raise Refused(f"XML error: Invalid value for element 'vcpu': '{vcpus}'.")
+    pci = tuple(pci_use(device) for device in _devices(root) if is_pci(device))
+    addresses = [use.address for use in pci]
+    mdevs = tuple(
+        str(address.get("uuid", "")).lower() for address in root.findall("devices/hostdev[@type='mdev']/source/address")
+    )
+    if len(set(addresses)) < len(addresses) or len(set(mdevs)) < len(mdevs):
+        raise Refused("XML error: Hostdev already exists in the domain configuration")
+    sources = root.findall("devices/interface/source")
+    files = [source.get("file") for source in root.findall("devices/disk/source")]
+    files += [child_text(root, "os/kernel"), child_text(root, "os/initrd")]
+    return DomainDocument(
+        name=name,
+        uuid=_uuid(child_text(root, "uuid")),
+        memory_kib=int(memory_text),
+        vcpus=int(vcpus),
+        pci=pci,
+        mdevs=mdevs,
+        networks=tuple(str(source.get("network")) for source in sources if source.get("network")),
+        bridges=tuple(str(source.get("bridge")) for source in sources if source.get("bridge")),
+        files=tuple(str(file) for file in files if file),
+    )
+
+
+def _uuid(text: str | None) -> str:
+    if text is None:
+        return str(uuid.uuid4())
+    try:
+        return str(uuid.UUID(text))
+    except ValueError as error:
+        raise Refused("XML error: malformed uuid element") from error
+
+
+def _devices(root: Element) -> Iterable[Element]:
+    return [*root.findall("devices/hostdev"), *root.findall("devices/interface")]
+
+
+def is_pci(device: Element) -> bool:
+    """Whether a ``<hostdev>`` or ``<interface>`` takes a PCI function of the host."""
+    if device.tag == "interface":
+        return device.get("type") == "hostdev"
+    return device.get("type") == "pci"
+
+
+def pci_use(device: Element) -> PciUse:
+    """Raises Refused when the source address is missing or wrong."""
+    address = device.find("source/address")
+    if address is None:
+        raise Refused("XML error: Missing <address> element in hostdev source element")
+    if device.tag == "hostdev" and device.get("mode", "subsystem") != "subsystem":
+        raise Refused(f"XML error: unknown hostdev mode '{device.get('mode')}'")
+    numbers = []
+    for name, limit in (("domain", 0xFFFFFFFF), ("bus", 0xFF), ("slot", 0x1F), ("function", 7)):
+        text = str(address.get(name, "0x0" if name in {"domain", "function"} else ""))
+        if not re.fullmatch(r"(0x[0-9a-fA-F]{1,8}|[0-9]{1,10})", text) or int(text, 0 if "x" in text else 10) > limit:
+            raise Refused(f"XML error: Invalid value for attribute '{name}' in element 'address': '{text}'.")
+        numbers.append(int(text, 0 if "x" in text else 10))
+    managed = device.get("managed", "no")
+    if managed not in {"yes", "no"}:
+        raise Refused(f"XML error: Invalid value for attribute 'managed' in element '{device.tag}': '{managed}'.")
+    domain, bus, slot, function = numbers
+    return PciUse(f"{domain:04x}:{bus:02x}:{slot:02x}.{function}", managed == "yes")
+
+
+def check_define(document: DomainDocument, domains: Mapping[str, Domain]) -> None:
+    for other in domains.values():
+        if other.name == document.name and other.uuid != document.uuid:
+            raise Refused(f"operation failed: domain '{other.name}' already exists with uuid {other.uuid}")
+        if other.uuid == document.uuid and other.name != document.name:
+            raise Refused(f"operation failed: domain '{other.name}' is already defined with uuid {other.uuid}")
+
+
+class Machine(Protocol):
+    """The host as the rules see it."""
+
+    def parts(self) -> Mapping[str, Part]: ...
+
+    def driver_of(self, address: str) -> str | None: ...
+
+
+def check_resources(document: DomainDocument, networks: Iterable[str]) -> None:
+    """Networks and files that a domain needs to start."""
+    known = set(networks)
+    for network in document.networks:
+        if network not in known:
+            raise Refused(f"Network not found: no network with matching name '{network}'")
+    for bridge in document.bridges:
+        if bridge not in known:
+            raise Refused(f"Cannot get interface MTU on '{bridge}': No such device")
+    for file in document.files:
+        if not Path(file).exists():
+            raise Refused(f"Cannot access storage file '{file}': No such file or directory")
+
+
+def check_devices(uses: Iterable[PciUse], name: str, domains: Mapping[str, Domain], machine: Machine) -> None:
+    """Refuses PCI functions that can't be given to domain ``name`` now, in the order in which libvirt and QEMU would."""
+    wanted = {use.address: use for use in uses}
+    holders = {address: d.name for d in domains.values() if d.running and d.name != name for address in d.held}
+    parts = machine.parts()
+    for use in wanted.values():
+        part = parts.get(use.address)
+        if part is None:
+            path = f"/sys/bus/pci/devices/{use.address}/config"
+            raise Refused(f"Device {use.address} not found: could not access {path}: No such file or directory")
+        if part.pci.is_bridge:
+            raise Refused("internal error: Non-endpoint PCI devices cannot be assigned to guests")
+        _check_free(use.address, part, holders)
+        if not use.managed and machine.driver_of(use.address) not in VFIO_DRIVERS:
+            raise Refused(f"Unmanaged PCI device {use.address} must be manually detached from the host")
+    for use in wanted.values():
+        _check_group(parts[use.address], wanted.keys(), machine)
+
+
+def _check_free(address: str, part: Part, holders: Mapping[str, str]) -> None:
+    def in_use(other: str, why: str = "") -> Refused:
+        holder = holders[other]
+        return Refused(
+            f"Requested operation is not valid: PCI device {other} is in use by driver QEMU, domain {holder}{why}"
+        )
+
+    if address in holders:
+        raise in_use(address)
+    for vf in part.pci.virt_functions or ():
+        if vf in holders:
+            raise in_use(vf, f"; it is a virtual function of {address}")
+    if part.pci.parent_addr and part.pci.parent_addr in holders:
+        raise in_use(part.pci.parent_addr, f"; it is the physical function of {address}")
+    for member in part.pci.iommu_members:
+        if member in holders:
+            raise in_use(member, f"; it shares the IOMMU group of {address}")
+
+
+def _check_group(part: Part, wanted: Iterable[str], machine: Machine) -> None:
+    """VFIO gives a group as a whole: every other function in it must be on VFIO, on a harmless driver, or on none."""
+    present = machine.parts()
+    for member in part.pci.iommu_members:
+        if member in wanted or member not in present or present[member].pci.is_bridge:
+            continue
+        if machine.driver_of(member) not in _HARMLESS_DRIVERS:
+            raise Refused(
+                "internal error: qemu unexpectedly closed the monitor: qemu-system-x86_64: -device "
+                f'{{"driver":"vfio-pci","host":"{part.pci.address}","id":"hostdev0"}}: vfio {part.pci.address}: '
+                f"group {part.pci.iommu_group} is not viable\n"
+                "Please ensure all devices within the iommu_group are bound to their vfio bus driver."
+            )
+
+
+def check_mdevs(uuids: Iterable[str], name: str, domains: Mapping[str, Domain], present: Iterable[str]) -> None:
+    known = set(present)
+    for wanted in uuids:
+        if wanted not in known:
+            raise Refused(f"device not found: mediated device '{wanted}' not found")
+        holder = next((d.name for d in domains.values() if d.running and d.name != name and wanted in d.mdevs), None)
+        if holder:
+            raise Refused(
+                f"Requested operation is not valid: mediated device {wanted} is in use by driver QEMU, domain {holder}"
+            )
