@@ -38,10 +38,12 @@ def create_root_disk(disk: DiskRequest, path: Path, *, host: str) -> None:
         raise HypervisorError(operation=operation, host=host, reason="without an image the flavor's disk must not be 0")
     command += [str(path), *([f"{disk.size_gb}G"] if disk.size_gb else [])]
     path.parent.mkdir(parents=True, exist_ok=True)
+    existed = path.exists()  # perhaps in use: qemu-img refuses to touch the disk of a running guest, and so do we
     try:
         _run(command, operation, host)
     except HypervisorError:
-        path.unlink(missing_ok=True)
+        if not existed:
+            path.unlink(missing_ok=True)
         raise
 
 

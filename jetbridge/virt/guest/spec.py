@@ -185,6 +185,7 @@ class GuestSpec:
     memory_nodes: frozenset[int] | None = value("numatune/memory[@mode='strict']/@nodeset", CPU_SET, default=None)
     cell_memory: tuple[CellMemory, ...] = children("numatune/memnode", CellMemory)
     firmware: str | None = value("os/@firmware", default=None)  # efi; None: BIOS
+    secure_boot: bool | None = value("os/firmware/feature[@name='secure-boot']/@enabled", YES_NO, default=None)
     os_type: str = value("os/type", default="hvm")
     arch: str = value("os/type/@arch", default="x86_64")
     machine: str = value("os/type/@machine", default="q35")

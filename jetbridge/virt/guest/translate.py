@@ -98,6 +98,7 @@ def guest_spec(
     )
     machine = image_properties.get("hw_machine_type") or _default_machine(options.arch)
     disks, disk_controllers = _disks(files, image_properties.get("hw_disk_bus", "virtio"))
+    firmware, secure_boot = _firmware(image_properties)
     guest = GuestSpec(
         virt_type=options.virt_type,
         name=server.domain_name,
@@ -112,7 +113,8 @@ def guest_spec(
         emulator_cpus=placed.emulator_cpus,
         memory_nodes=placed.memory_nodes,
         cell_memory=placed.cell_memory,
-        firmware=_firmware(image_properties.get("hw_firmware_type", "bios")),
+        firmware=firmware,
+        secure_boot=secure_boot,
         arch=options.arch,
         machine=machine,
         kernel=_text(files.kernel),
@@ -185,10 +187,20 @@ def _text(path: Path | None) -> str | None:
     return None if path is None else str(path)
 
 
-def _firmware(kind: str) -> str | None:
+def _firmware(image_properties: Mapping[str, str]) -> tuple[str | None, bool | None]:
+    """Firmware, and whether it verifies what it boots. Left open, libvirt may choose one that does: then no driver module
+    without a signature loads, and GPU drivers built by DKMS have none."""
+    kind = image_properties.get("hw_firmware_type", "bios")
     if kind not in ("bios", "uefi"):
         raise NotSupported(reason=f"image property hw_firmware_type={kind!r}: use bios or uefi")
-    return "efi" if kind == "uefi" else None
+    secure = image_properties.get("os_secure_boot", "disabled")
+    if secure not in ("required", "optional", "disabled"):
+        raise NotSupported(reason=f"image property os_secure_boot={secure!r}: use required, optional or disabled")
+    if kind == "bios":
+        if secure == "required":
+            raise NotSupported(reason="image property os_secure_boot='required': it needs hw_firmware_type='uefi', too")
+        return None, None
+    return "efi", secure == "required"
 
 
 def _cmdline(files: GuestFiles, image_properties: Mapping[str, str]) -> str | None:

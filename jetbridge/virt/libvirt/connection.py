@@ -144,12 +144,13 @@ class LibvirtConnection:
 
     def start_domain(self, name: str) -> None:
         def start(virt: Any) -> None:
-            domain = self._domain(virt, name)
+            domain = virt.lookupByName(name)
             try:
                 domain.create()
             except self._libvirt.libvirtError as error:
-                xml = domain.XMLDesc(0)
-                reason = explain_start_failure(str(error), xml, self._files, self._state_dir)
+                reason = str(error)
+                with contextlib.suppress(self._libvirt.libvirtError):  # the first error is the one that counts
+                    reason = explain_start_failure(reason, domain.XMLDesc(0), self._files, self._state_dir)
                 if reason == str(error):
                     raise
                 raise HypervisorError(operation=f"start_domain {name}", host=self._host, reason=reason) from error
@@ -157,11 +158,11 @@ class LibvirtConnection:
         self._session.call("start_domain", start, subject=name)
 
     def shutdown_domain(self, name: str) -> None:
-        self._session.call("shutdown_domain", lambda virt: self._domain(virt, name).shutdown(), subject=name)
+        self._session.call("shutdown_domain", lambda virt: virt.lookupByName(name).shutdown(), subject=name)
 
     def destroy_domain(self, name: str) -> None:
         def destroy(virt: Any) -> None:
-            domain = self._domain(virt, name)
+            domain = virt.lookupByName(name)
             try:
                 domain.destroy()
             except self._libvirt.libvirtError as error:
@@ -172,7 +173,7 @@ class LibvirtConnection:
             self._session.call("destroy_domain", destroy, subject=name)
 
     def reboot_domain(self, name: str) -> None:
-        self._session.call("reboot_domain", lambda virt: self._domain(virt, name).reboot(0), subject=name)
+        self._session.call("reboot_domain", lambda virt: virt.lookupByName(name).reboot(0), subject=name)
 
     def undefine_domain(self, name: str, *, nvram: bool = False) -> None:
         flags = self._libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE | self._libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
@@ -180,7 +181,7 @@ class LibvirtConnection:
             flags |= self._libvirt.VIR_DOMAIN_UNDEFINE_NVRAM
         with contextlib.suppress(DomainNotFound):
             self._session.call(
-                "undefine_domain", lambda virt: self._domain(virt, name).undefineFlags(flags), subject=name
+                "undefine_domain", lambda virt: virt.lookupByName(name).undefineFlags(flags), subject=name
             )
 
     def domains(self) -> Sequence[DomainInfo]:
@@ -197,19 +198,19 @@ class LibvirtConnection:
 
     def domain_xml(self, name: str) -> str:
         return self._session.call(
-            "domain_xml", lambda virt: str(self._domain(virt, name).XMLDesc(0)), subject=name, repeatable=True
+            "domain_xml", lambda virt: str(virt.lookupByName(name).XMLDesc(0)), subject=name, repeatable=True
         )
 
     def attach_device(self, domain: str, xml: str) -> None:
         """Into the running guest, or into its definition when it is off."""
         self._session.call(
-            "attach_device", lambda virt: self._domain(virt, domain).attachDeviceFlags(xml, 0), subject=domain
+            "attach_device", lambda virt: virt.lookupByName(domain).attachDeviceFlags(xml, 0), subject=domain
         )
 
     def detach_device(self, domain: str, xml: str) -> None:
         """As ``attach_device``. The guest has to let go: whether it did stands in its XML afterwards."""
         self._session.call(
-            "detach_device", lambda virt: self._domain(virt, domain).detachDeviceFlags(xml, 0), subject=domain
+            "detach_device", lambda virt: virt.lookupByName(domain).detachDeviceFlags(xml, 0), subject=domain
         )
 
     # --- mediated devices ---
@@ -300,9 +301,6 @@ class LibvirtConnection:
 
     def subscribe(self, listener: Callable[[HypervisorEvent], None]) -> None:
         self._session.subscribe(listener)
-
-    def _domain(self, virt: Any, name: str) -> Any:
-        return virt.lookupByName(name)
 
     def _state(self, number: int) -> DomainState:
         lib = self._libvirt

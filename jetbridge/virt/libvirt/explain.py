@@ -17,6 +17,8 @@ def explain_start_failure(text: str, xml: str, files: HostFiles, state_dir: Path
     """``text`` with what can be seen on the host added; ``xml`` is the domain that didn't start."""
     if "is not viable" in text:
         return _joined(text, group_members_in_the_way(hostdevs_of(xml), files))
+    if "firmware" in text and "efi" in text:
+        return _joined(text, ["The image asks for UEFI (hw_firmware_type=uefi): install ovmf on the host"])
     if "Permission denied" in text and (folder := closed_folder(state_dir / "x")) is not None:
         fix = f"{folder} can't be passed by QEMU's user: `chmod o+x {folder}`, or use another --state-dir"
         return _joined(text, [fix])

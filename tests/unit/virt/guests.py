@@ -138,6 +138,7 @@ def golden_cases() -> Mapping[str, Translation]:
         "uefi-and-pcie-ports": translate(
             image_properties={"hw_firmware_type": "uefi"}, options=GuestOptions(num_pcie_ports=3), **one_gpu
         ),
+        "uefi-secure-boot": translate(image_properties={"hw_firmware_type": "uefi", "os_secure_boot": "required"}),
         "direct-kernel-boot-emulated": translate(
             image_properties={"os_command_line": "console=ttyS0 root=/dev/vda1"},
             files=replace(FILES, kernel=Path("/images/kernel"), ramdisk=Path("/images/ramdisk")),

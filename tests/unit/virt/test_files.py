@@ -58,6 +58,17 @@ def test_qemu_img_says_itself_what_is_wrong(tmp_path: Path) -> None:
     assert not (tmp_path / "root.qcow2").exists()
 
 
+def test_failure_leaves_an_earlier_disk_where_it_was(
+    tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "root.qcow2"
+    create_root_disk(DiskRequest("d", base, "raw", 2), path, host="h1")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(HypervisorError):
+        create_root_disk(DiskRequest("d", None, "raw", 2), path, host="h1")
+    assert path.exists()
+
+
 def test_missing_qemu_img_is_said_with_its_package(tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(HypervisorError, match="install qemu-utils"):

@@ -85,7 +85,15 @@ def test_more_root_ports_than_there_are_slots_are_refused(ports: int) -> None:
         translate(options=GuestOptions(num_pcie_ports=ports))
 
 
-@pytest.mark.parametrize(("key", "text"), [("hw_firmware_type", "coreboot"), ("hw_disk_bus", "ide")])
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("hw_firmware_type", "coreboot"),
+        ("hw_disk_bus", "ide"),
+        ("os_secure_boot", "maybe"),
+        ("os_secure_boot", "required"),
+    ],
+)
 def test_image_properties_that_cannot_be_met_are_named(key: str, text: str) -> None:
     with pytest.raises(NotSupported, match=f"{key}='{text}'"):
         translate(image_properties={key: text})

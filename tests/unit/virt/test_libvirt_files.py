@@ -83,6 +83,11 @@ def test_other_failures_stay_as_they_are(tmp_path: Path) -> None:
     assert explain_start_failure(text, GPU_DOMAIN, LocalHostFiles(tmp_path), tmp_path) == text
 
 
+def test_missing_uefi_firmware_is_said_with_its_package(tmp_path: Path) -> None:
+    text = "operation failed: Unable to find any firmware to satisfy 'efi'"
+    assert "install ovmf" in explain_start_failure(text, GPU_DOMAIN, LocalHostFiles(tmp_path), tmp_path)
+
+
 def test_permission_denied_names_the_folder_that_is_closed(tmp_path: Path) -> None:
     state_dir = tmp_path / "state"
     state_dir.mkdir(mode=0o700)
