@@ -13,7 +13,7 @@ from jetbridge.errors import DomainNotFound, HypervisorError
 from jetbridge.model.fleet import FleetHost
 from jetbridge.virt.connection import DiskRequest, DomainInfo, HypervisorEvent, HypervisorVersion, NetworkInfo
 from jetbridge.virt.nodedev import NodeDevice, parse_node_device
-from jetbridge.virt.simulated.documents import VFIO_DRIVERS, mdev_document
+from jetbridge.virt.simulated.documents import mdev_document
 from jetbridge.virt.simulated.guest import (
     POWER_DOWN,
     RESTART,
@@ -37,6 +37,7 @@ from jetbridge.virt.simulated.rules import (
 )
 from jetbridge.virt.simulated.state import Domain, MdevRecord, Memory
 from jetbridge.virt.simulated.sysfs import SimulatedHostFiles
+from jetbridge.virt.vfio import VFIO_DRIVERS
 from jetbridge.virt.xml import child_text, parse_xml
 
 _FIRST_MDEV_GROUP = 100_000

@@ -14,7 +14,6 @@ from jetbridge.virt.pci_names import PRODUCTS, VENDORS
 from jetbridge.virt.xml import parse_xml
 
 _FEATURES = ("rx", "tx", "sg", "tso", "gso", "gro", "rxvlan", "txvlan")
-VFIO_DRIVERS = frozenset({"vfio-pci", "nvgrace_gpu_vfio_pci", "mlx5_vfio_pci", "ice_vfio_pci"})
 
 
 @dataclass(frozen=True)

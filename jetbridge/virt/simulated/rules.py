@@ -10,16 +10,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
-from jetbridge.virt.simulated.documents import VFIO_DRIVERS
 from jetbridge.virt.simulated.hardware import Part
 from jetbridge.virt.simulated.state import Domain
+from jetbridge.virt.vfio import VFIO_DRIVERS, blocks_group
 from jetbridge.virt.xml import Element, child_text, parse_xml
 
 DOMAIN_TYPES = ("qemu", "kvm")
-
-# Drivers that VFIO tolerates on other members of a group (drivers/vfio/vfio_main.c in kernels before 6.x, and the
-# kernel-managed DMA owners since).
-_HARMLESS_DRIVERS = VFIO_DRIVERS | {None, "pci-stub", "pcieport", "shpchp"}
 
 
 class Refused(Exception):
@@ -209,9 +205,9 @@ def _check_group(part: Part, wanted: Iterable[str], machine: Machine) -> None:
     """VFIO gives a group as a whole: every other function in it must be on VFIO, on a harmless driver, or on none."""
     present = machine.parts()
     for member in part.pci.iommu_members:
-        if member in wanted or member not in present or present[member].pci.is_bridge:
+        if member in wanted or member not in present:
             continue
-        if machine.driver_of(member) not in _HARMLESS_DRIVERS:
+        if blocks_group(machine.driver_of(member), is_bridge=present[member].pci.is_bridge):
             raise Refused(
                 "internal error: qemu unexpectedly closed the monitor: qemu-system-x86_64: -device "
                 f'{{"driver":"vfio-pci","host":"{part.pci.address}","id":"hostdev0"}}: vfio {part.pci.address}: '

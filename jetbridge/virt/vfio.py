@@ -1,0 +1,32 @@
+"""When VFIO gives an IOMMU group: only as a whole (https://docs.kernel.org/driver-api/vfio.html)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+VFIO_DRIVERS = frozenset({"vfio-pci", "nvgrace_gpu_vfio_pci", "mlx5_vfio_pci", "ice_vfio_pci"})
+
+# A member without a driver does no DMA; these drivers are known to the kernel to do none either.
+_HARMLESS_DRIVERS = VFIO_DRIVERS | {None, "", "pci-stub", "pcieport", "shpchp"}
+
+
+def blocks_group(driver: str | None, *, is_bridge: bool = False) -> bool:
+    """Whether a function with this driver keeps the other functions of its IOMMU group from being given to a guest."""
+    return not is_bridge and driver not in _HARMLESS_DRIVERS
+
+
+def blocking_members(address: str, rows: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
+    """The other members of the function's IOMMU group that keep it from being given, with their drivers.
+
+    ``rows`` is the host report by address. Empty: the group is viable once the function itself is on vfio-pci.
+    """
+    members = rows.get(address, {}).get("iommu_members") or []
+    assert isinstance(members, list)
+    found = {}
+    for member in members:
+        row = rows.get(member)
+        if member != address and row:
+            driver = str(row.get("driver") or "")
+            if blocks_group(driver, is_bridge=str(row.get("class", "")).startswith("0x06")):
+                found[member] = driver
+    return found
