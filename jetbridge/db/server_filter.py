@@ -10,12 +10,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from jetbridge.db import server_labels
-from jetbridge.db.codec import canonical
-from jetbridge.db.tables import instance_extra, instances
+from jetbridge.db.tables import instances
 from jetbridge.model.server import PowerState, TaskState, VmState
 
 _t = instances.c
-_x = instance_extra.c
 
 COLUMNS: dict[str, sa.Column[Any]] = {
     "created_at": _t.created_at,
@@ -73,12 +71,13 @@ class ServerFilter:
 
 
 def conditions(wanted: ServerFilter) -> list[sa.ColumnElement[bool]]:
-    """On a query over ``instances`` joined with ``instance_extra``."""
+    """On a query over ``instances``."""
     equal: dict[sa.Column[Any], Any] = {
         _t.project_id: wanted.project_id,
         _t.user_id: wanted.user_id,
         _t.host: wanted.host,
         _t.node: wanted.node,
+        _t.flavorid: wanted.flavorid,
         _t.image_ref: wanted.image_ref,
         _t.key_name: wanted.key_name,
         _t.hostname: wanted.hostname,
@@ -100,9 +99,6 @@ def conditions(wanted: ServerFilter) -> list[sa.ColumnElement[bool]]:
         found.append(_t.vm_state.in_(sorted(state.value for state in wanted.vm_states)))
     if wanted.task_states is not None:
         found.append(in_task_states(wanted.task_states))
-    if wanted.flavorid is not None:
-        # The flavor is kept as canonical JSON (sorted keys), where this text can stand only at the key itself.
-        found.append(_x.flavor.contains(f',"flavorid":{canonical(wanted.flavorid)},', autoescape=True))
     touched = sa.func.coalesce(_t.updated_at, _t.created_at)
     if wanted.changes_since is not None:
         found.append(touched >= wanted.changes_since)

@@ -84,6 +84,7 @@ def create(
             host=server.host,
             node=server.node,
             compute_node_id=server.compute_node_id,
+            flavorid=flavor.flavorid,
             vcpus=flavor.vcpus,
             memory_mb=flavor.memory_mb,
             root_gb=flavor.root_gb,
@@ -171,7 +172,7 @@ def find(conn: Connection, wanted: ServerFilter, page: Page = EVERYTHING) -> tup
 
 def find_uuids(conn: Connection, wanted: ServerFilter, page: Page = EVERYTHING) -> tuple[str, ...]:
     """As ``find``, but only the UUIDs."""
-    query = sa.select(_t.uuid).join(instance_extra, _x.instance_uuid == _t.uuid).where(*conditions(wanted))
+    query = sa.select(_t.uuid).where(*conditions(wanted))
     return tuple(conn.execute(_ordered(conn, query, page)).scalars())
 
 

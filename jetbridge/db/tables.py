@@ -7,6 +7,7 @@ among the living. JSON columns hold canonical JSON text (sorted keys, no blanks)
 from __future__ import annotations
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     Column,
     DateTime,
@@ -164,6 +165,7 @@ instances = Table(
     Column("vm_state", String(255), nullable=False),
     Column("task_state", String(255)),
     Column("power_state", Integer, nullable=False, default=0),
+    Column("flavorid", String(255), nullable=False),  # for lists; the whole flavor is in instance_extra
     Column("image_ref", String(255)),
     Column("host", String(255)),
     Column("node", String(255)),
@@ -334,8 +336,8 @@ images = Table(
     Column("visibility", String(16), nullable=False, default="shared"),
     Column("container_format", String(20)),
     Column("disk_format", String(20)),
-    Column("size", Integer),
-    Column("virtual_size", Integer),
+    Column("size", BigInteger),
+    Column("virtual_size", BigInteger),
     Column("checksum", String(32)),
     Column("os_hash_algo", String(64)),
     Column("os_hash_value", String(128)),
