@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -23,7 +24,7 @@ class _Told:
 
 
 def summary(verdicts: Sequence[Verdict]) -> str:
-    """By filter, in the order the filters ran: how many hosts fell, and why, the most frequent reasons first.
+    """By filter: how many hosts fell, and why; what refused the most hosts comes first.
 
     Hosts of the same rule and text count together; the hint told is that of the first of them.
     """
@@ -31,7 +32,7 @@ def summary(verdicts: Sequence[Verdict]) -> str:
         return "No compute host is known: start an agent, and see that it reports."
     refused = [verdict for verdict in verdicts if not verdict.passed]
     parts: list[str] = []
-    for name in dict.fromkeys(verdict.filter for verdict in refused):
+    for name, _ in Counter(verdict.filter for verdict in refused).most_common():
         mine = [verdict for verdict in refused if verdict.filter == name]
         verb = "refused " if not parts else ""
         parts.append(f"{len(mine)} {verb}by {name} ({_reasons(mine)})")

@@ -1,0 +1,58 @@
+"""The sentence that a person reads when no host was found."""
+
+from __future__ import annotations
+
+from jetbridge.model.verdict import Verdict
+from jetbridge.reasons import Reason
+from jetbridge.scheduler.explain import MOST_CHARACTERS, summary
+
+
+def refused(host: str, by: str, reason: Reason) -> Verdict:
+    return Verdict(host, passed=False, filter=by, reason=reason)
+
+
+NO_GPU = Reason("pci.properties", "no free device matches GPU (10de:1eb8)", before=3, after=0)
+DISABLED = Reason("service.disabled", "disabled: maintenance")
+
+
+def test_by_filter_how_many_and_why() -> None:
+    verdicts = [refused("a", "PciPassthroughFilter", NO_GPU), refused("b", "PciPassthroughFilter", NO_GPU)]
+    assert summary([*verdicts, refused("c", "ComputeFilter", DISABLED)]) == (
+        "3 hosts considered: 2 refused by PciPassthroughFilter (no free device matches GPU (10de:1eb8)), "
+        "1 by ComputeFilter (disabled: maintenance)"
+    )
+
+
+def test_one_host() -> None:
+    assert summary([refused("a", "ComputeFilter", DISABLED)]) == (
+        "1 host considered: 1 refused by ComputeFilter (disabled: maintenance)"
+    )
+
+
+def test_hosts_that_differ_only_in_counts_are_told_together_with_one_hint() -> None:
+    one = Reason("numa.cpu", "4 dedicated CPUs wanted", before=1, hint="the most is 1")
+    two = Reason("numa.cpu", "4 dedicated CPUs wanted", before=2, hint="the most is 2")
+    assert summary([refused("a", "F", one), refused("b", "F", two)]) == (
+        "2 hosts considered: 2 refused by F (4 dedicated CPUs wanted; hint: the most is 1)"
+    )
+
+
+def test_the_most_frequent_reasons_first_and_the_rest_counted() -> None:
+    verdicts = [refused("z", "F", Reason("r", "rare"))]
+    verdicts += [refused(f"a{at}", "F", Reason("r", "frequent")) for at in range(3)]
+    verdicts += [refused(f"b{at}", "F", Reason("r", "less so")) for at in range(2)]
+    verdicts += [refused("c", "F", Reason("r", "another")), refused("d", "F", Reason("r", "last"))]
+    assert summary(verdicts) == (
+        "8 hosts considered: 8 refused by F (3: frequent; 2: less so; 1: rare; 2 for other reasons)"
+    )
+
+
+def test_no_hosts_at_all() -> None:
+    assert summary([]) == "No compute host is known: start an agent, and see that it reports."
+
+
+def test_it_is_never_endless() -> None:
+    verdicts = [refused("a", f"Filter{at}", Reason("r", "x" * 200)) for at in range(20)]
+    text = summary(verdicts)
+    assert len(text) == MOST_CHARACTERS
+    assert text.endswith("…")
