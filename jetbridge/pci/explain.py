@@ -81,13 +81,13 @@ def taken(situation: Situation, before: Candidates, after: Candidates) -> Reason
     subject = f"{_devices(count, 'free')} {_verb(count, 'match')} {label(situation.request)}"
     if blockers:
         text = (
-            f"{subject}, but {lost} of them can't be given: a PF and its VFs exclude each other, and the server's "
+            f"{subject}, but {lost} can't be given: a PF and its VFs exclude each other, and the server's "
             f"request {blockers} takes their {_opposite(situation, before)}"
         )
         return _reason(
             "pci.dependency", situation, before, after, text, "the server needs devices of two cards, or of one kind"
         )
-    text = f"{subject}, but the server's request {takers} takes {lost} of them"
+    text = f"{subject}, but the server's request {takers} takes {lost}"
     hint = "all requests of a server are served from different devices: ask for fewer, or widen one of the aliases"
     return _reason("pci.taken", situation, before, after, text, hint)
 
@@ -98,7 +98,7 @@ def providers(situation: Situation, before: Candidates, after: Candidates) -> Re
     doubled = sorted(provider for provider, count in pools.items() if provider and count > 1)
     unserved = sorted(set(listed) - {candidate.pool.rp_uuid for candidate in after})
     if listed.total() != situation.request.count:
-        text = f"Placement chose {listed.total()} providers for {_devices(situation.request.count)}"
+        text = f"Placement's choice names {_devices(listed.total())}, {situation.request.count} wanted"
     elif doubled:
         text = f"provider {', '.join(doubled)} stands for devices of different kinds"
     else:
@@ -171,14 +171,14 @@ def _single_misses(request: PciRequest, candidate: Candidate) -> set[tuple[str, 
 
 
 def _difference(name: str, wanted: str | None, have: str | None, request: PciRequest) -> str:
-    if name == "dev_type":
-        fix = "" if request.from_port or have == DeviceType.VDPA else f"; set device_type to {have} in the alias"
-        return f"device type: they are {have}, not {wanted}{fix}"
+    difference = f"{name}: {have or 'not set'} instead of {wanted or 'none'}"
     if name in ("vendor_id", "product_id"):
-        return f"{name}: they are {have}, not {wanted}; compare it with the alias"
-    has = "don't have it" if have is None else f"have {have}"
-    wants = "without a value" if wanted is None else f"as {wanted}"
-    return f"{name}: they {has}, the request wants it {wants}; set it in their device_spec line"
+        return f"{difference}; compare it with the alias"
+    if name != "dev_type":
+        return f"{difference}; set it in their device_spec line"
+    if request.from_port or have == DeviceType.VDPA:
+        return difference
+    return f"{difference}; set device_type to {have} in the alias"
 
 
 def _described(alternative: Properties) -> str:

@@ -26,7 +26,9 @@ def test_refused(case: dict[str, Any]) -> None:
 
 
 def test_every_field_but_name_and_policy_becomes_a_property() -> None:
-    table = parse_aliases([alias(name="l40", vendor_id="10DE", product_id="26b9", device_type="type-PF", live_migratable="no")])
+    table = parse_aliases(
+        [alias(name="l40", vendor_id="10DE", product_id="26b9", device_type="type-PF", live_migratable="no")]
+    )
     properties = {"vendor_id": "10DE", "product_id": "26b9", "dev_type": "type-PF", "live_migratable": "false"}
     assert table == {"l40": Alias(name="l40", numa_policy=NumaPolicy.LEGACY, properties=(properties,))}
 
