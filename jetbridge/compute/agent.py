@@ -41,23 +41,36 @@ class ComputeAgent:
         self._guard = threading.Lock()
         self._stopped: set[str] = set()  # domains that stopped while their server was busy
         self._inventory_pending = False
+        self._retired = False
+        self._inventory = threading.Lock()  # an older look must not be stored after a newer one
 
-    def start(self, gone_owners: Collection[str] = ()) -> None:
+    def start(self, gone_owners: Collection[str] = (), *, succeeds: bool = False) -> None:
         """Take the first inventory, clean up after earlier processes, serve. Raises the errors of device_spec: an agent that
-        doesn't know what it may give away doesn't start."""
-        take_inventory(self.host, starting=True)
-        reconcile(self.host, gone_owners=gone_owners, starting=True)
+        doesn't know what it may give away doesn't start. ``succeeds``: it takes over from another agent of this process, whose
+        operations may still be under way."""
+        self.inventory(starting=True)
+        reconcile(self.host, gone_owners=gone_owners, starting=not succeeds)
         self.host.connection.subscribe(self._on_event)
         self.host.bus.serve(TOPIC, self.handlers(), server=self.host.name)
 
+    def inventory(self, *, starting: bool = False) -> None:
+        """One inventory pass, as ``take_inventory``."""
+        with self._inventory:
+            take_inventory(self.host, starting=starting)
+
     def stop(self) -> None:
-        self.host.bus.withdraw(TOPIC, server=self.host.name)
+        self.retire()
         self.host.connection.close()
+
+    def retire(self) -> None:
+        """Serve no more; the connection stays open for a successor."""
+        self._retired = True
+        self.host.bus.withdraw(TOPIC, server=self.host.name)
 
     def periodic(self, gone_owners: Collection[str] = ()) -> None:
         """One pass of inventory and reconciliation. Says what fails and raises nothing: the next pass comes."""
         try:
-            take_inventory(self.host)
+            self.inventory()
             reconcile(self.host, gone_owners=gone_owners)
         except JetbridgeError as error:
             logger.error("The periodic pass of host %s failed: %s", self.host.name, error)
@@ -149,7 +162,7 @@ class ComputeAgent:
             return {"xml": self.host.connection.domain_xml(server.domain_name)}
 
     def _update_resources(self, context: RequestContext, payload: Payload) -> Payload:
-        take_inventory(self.host)
+        self.inventory()
         reconcile(self.host)
         return {}
 
@@ -161,6 +174,8 @@ class ComputeAgent:
     # --- what the hypervisor tells ---
 
     def _on_event(self, event: HypervisorEvent) -> None:
+        if self._retired:
+            return
         if event.kind == "domain-stopped":
             with self._guard:
                 self._stopped.add(event.name)
@@ -177,7 +192,7 @@ class ComputeAgent:
         with self._guard:
             self._inventory_pending = False
         try:
-            take_inventory(self.host)
+            self.inventory()
         except JetbridgeError as error:
             logger.error("Inventory of host %s failed: %s", self.host.name, error)
 

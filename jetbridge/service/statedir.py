@@ -65,15 +65,15 @@ class StateDir:
             self._lock = None
 
 
-def write_clouds(path: Path, base_url: str) -> None:
+def write_clouds(path: Path, base_url: str, auth_strategy: str = "none") -> None:
     """Write a clouds.yaml whose cloud ``jetbridge`` is this service.
 
-    Without authentication the clients need an endpoint and an override per service
-    (openstacksdk, Configuring OpenStack SDK Applications).
+    Clients that ask no Keystone need an endpoint and an override per service (openstacksdk, Configuring OpenStack SDK
+    Applications). A password never stands in the file: OS_USERNAME and OS_PASSWORD give it.
     """
     cloud = {
-        "auth_type": "none",
-        "auth": {"endpoint": f"{base_url}/placement"},
+        "auth_type": auth_strategy,
+        "auth": {"endpoint": base_url},
         "compute_endpoint_override": f"{base_url}/compute/v2.1",
         "image_endpoint_override": f"{base_url}/image",
         "identity_endpoint_override": f"{base_url}/identity/v3",

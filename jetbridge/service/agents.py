@@ -1,0 +1,247 @@
+"""The agents of one process: those of a simulated fleet, or the one of this machine."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import socket
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+from jetbridge.compute.agent import ComputeAgent
+from jetbridge.compute.host import AgentHost
+from jetbridge.compute.locks import ServerLocks
+from jetbridge.config.fleet import Fleet, load_fleet
+from jetbridge.config.overrides import apply_overrides
+from jetbridge.config.settings import Settings
+from jetbridge.db import compute_nodes, servers, services
+from jetbridge.db.connection import Connection
+from jetbridge.db.engine import Database
+from jetbridge.errors import JetbridgeError, NotFound
+from jetbridge.image.store import ImageDirectory
+from jetbridge.model.context import RequestContext
+from jetbridge.model.events import EventSink
+from jetbridge.model.fleet import FleetHost
+from jetbridge.rpc.bus import Bus, Payload
+from jetbridge.service.ticker import Ticker
+from jetbridge.steps.runtime import Observer
+from jetbridge.virt.connection import HostFiles, HypervisorConnection
+from jetbridge.virt.simulated import SimulatedConnection, open_fleet_host
+
+logger = logging.getLogger(__name__)
+
+BINARY = "nova-compute"
+
+
+@dataclass(frozen=True)
+class AgentKit:
+    """What all agents of a process share."""
+
+    database: Database
+    bus: Bus
+    images: ImageDirectory
+    executor: Executor
+    ticker: Ticker
+    owner: str
+    now: Callable[[], datetime]
+    new_id: Callable[[], str]
+    events: EventSink
+    observe: Observer
+    gone_owners: Callable[[], Collection[str]]
+
+    def agent(
+        self,
+        name: str,
+        connection: HypervisorConnection,
+        files: HostFiles,
+        settings: Settings,
+        disk_gb: int,
+        locks: ServerLocks | None = None,
+    ) -> ComputeAgent:
+        host = AgentHost(
+            name=name,
+            connection=connection,
+            files=files,
+            settings=settings,
+            database=self.database,
+            bus=self.bus,
+            images=self.images,
+            owner=self.owner,
+            now=self.now,
+            new_id=self.new_id,
+            disk_gb=disk_gb,
+            random=os.urandom,
+            events=self.events,
+            observe=self.observe,
+            locks=locks or ServerLocks(),
+        )
+        return ComputeAgent(host, self._background)
+
+    def _background(self, work: Callable[[], None]) -> None:
+        try:
+            self.executor.submit(_safely, work)
+        except RuntimeError:
+            logger.debug("The pool is shut down: work by event is left to the next start")
+
+
+class Agents:
+    """Starts, stops and watches over the agents of this process."""
+
+    def __init__(self, kit: AgentKit) -> None:
+        self._kit = kit
+        self._agents: dict[str, ComputeAgent] = {}
+
+    def start(self, agents: Iterable[ComputeAgent], *, succeed: bool = False) -> None:
+        """Register and start agents, many at a time. Raises the first error of a device_spec, naming the host. ``succeed``: they
+        take over from agents of this process."""
+        fresh = {agent.host.name: agent for agent in agents}
+        if not fresh:
+            return
+        kit = self._kit
+        kit.database.write(
+            lambda conn: services.register(conn, list(fresh), BINARY, "compute", kit.owner, kit.new_id, now=kit.now())
+        )
+        gone = kit.gone_owners()
+        for name, outcome in [
+            (name, kit.executor.submit(agent.start, gone, succeeds=succeed)) for name, agent in fresh.items()
+        ]:
+            try:
+                outcome.result()
+            except JetbridgeError as error:
+                raise type(error)(f"Host {name}: {error.message}") from error
+        self._agents.update(fresh)
+        interval = max(next(iter(fresh.values())).host.settings.update_resources_interval, 1)
+        for number, (name, agent) in enumerate(fresh.items()):
+            # Spread over the interval, so that a thousand hosts don't all look at once.
+            after = interval * (number + 1) / len(fresh)
+            kit.ticker.add(f"host {name}", interval, partial(self._periodic, agent), after=after)
+
+    def _periodic(self, agent: ComputeAgent) -> None:
+        agent.periodic(self._kit.gone_owners())
+
+    def stop(self, names: Collection[str] | None = None) -> None:
+        for name in list(self._agents if names is None else names):
+            agent = self._agents.pop(name, None)
+            if agent is not None:
+                self._kit.ticker.remove(f"host {name}")
+                agent.stop()
+
+    def __getitem__(self, name: str) -> ComputeAgent:
+        return self._agents[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._agents
+
+    def replace(self, agent: ComputeAgent) -> None:
+        """The same host under other options: its connection stays open."""
+        self._kit.ticker.remove(f"host {agent.host.name}")
+        self._agents.pop(agent.host.name).retire()
+        self.start([agent], succeed=True)
+
+
+class FleetAgents:
+    """The agents of a fleet file, and what happens when the file changes. ``base``: the options under those of the file."""
+
+    def __init__(self, agents: Agents, kit: AgentKit, fleet: Fleet, base: Settings, state_dir: Path) -> None:
+        self._agents = agents
+        self._kit = kit
+        self._base = base
+        self._folder = state_dir / "sim"
+        self._fleet = fleet
+        self._hosts: dict[str, tuple[FleetHost, SimulatedConnection, HostFiles]] = {}
+
+    def start(self) -> None:
+        self._agents.start([self._open(host) for host in self._fleet.hosts])
+
+    def reload(self, context: RequestContext, payload: Payload) -> Payload:
+        """Handler of ``fleet.reload``: the file is read and checked whole before anything changes. Options for everyone (aliases,
+        filters) count from the next start on."""
+        fleet = load_fleet(self._fleet.path)
+        wanted = {host.name: host for host in fleet.hosts}
+        settings = {name: self._settings(host) for name, host in wanted.items()}
+        added = [name for name in wanted if name not in self._hosts]
+        removed = [name for name in self._hosts if name not in wanted]
+        changed = [name for name, (host, _, _) in self._hosts.items() if name in wanted and wanted[name] != host]
+        if fleet.config != self._fleet.config:
+            logger.warning(
+                "%s: aliases, filters and weights of its config count from the next start of jetbridge on", fleet.path
+            )
+        for name in changed:
+            self._change(wanted[name], settings[name])
+        for name in removed:
+            self._remove(name)
+        self._agents.start([self._open(wanted[name]) for name in added])
+        self._fleet = fleet
+        logger.info(
+            "[%s] Fleet reloaded: %d hosts added, %d removed, %d changed",
+            context.request_id,
+            len(added),
+            len(removed),
+            len(changed),
+        )
+        return {"added": added, "removed": removed, "changed": changed}
+
+    def _open(self, host: FleetHost) -> ComputeAgent:
+        connection, files = open_fleet_host(host, self._folder)
+        self._hosts[host.name] = (host, connection, files)
+        return self._kit.agent(host.name, connection, files, self._settings(host), host.disk_gb)
+
+    def _settings(self, host: FleetHost) -> Settings:
+        return apply_overrides(self._base, host.config, f"{self._fleet.path}, host {host.name}")
+
+    def _change(self, host: FleetHost, settings: Settings) -> None:
+        before, connection, files = self._hosts[host.name]
+        connection.apply_hardware(host)
+        self._hosts[host.name] = (host, connection, files)
+        if before.config == host.config and before.disk_gb == host.disk_gb:
+            self._agents[host.name].inventory()
+        else:
+            locks = self._agents[host.name].host.locks
+            self._agents.replace(self._kit.agent(host.name, connection, files, settings, host.disk_gb, locks))
+
+    def _remove(self, name: str) -> None:
+        """A host that holds servers stays in the tables as down, so that they can be seen and deleted; others go."""
+        self._agents.stop([name])
+        del self._hosts[name]
+        owner, now = self._kit.owner, self._kit.now()
+
+        def forget(conn: Connection) -> None:
+            services.withdraw(conn, owner, [name])
+            if servers.of_host(conn, name):
+                logger.warning("Host %s left the fleet while it has servers: it counts as down", name)
+                return
+            try:
+                compute_nodes.delete(conn, compute_nodes.of_host(conn, name).id, now=now)
+                services.delete(conn, services.find(conn, name, BINARY).id, now=now)
+            except NotFound:
+                return
+
+        self._kit.database.write(forget)
+
+
+def local_agent(kit: AgentKit, settings: Settings, state_dir: Path) -> ComputeAgent:
+    """The agent of this machine. Raises ``HypervisorUnavailable`` when no libvirt answers, saying what to install."""
+    from jetbridge.virt.libvirt.connection import LibvirtConnection  # needs libvirt-python, which a fleet doesn't
+    from jetbridge.virt.libvirt.files import LocalHostFiles
+
+    name = socket.gethostname()
+    connection = LibvirtConnection(settings.connection_uri, name, state_dir)
+    disk_gb = shutil.disk_usage(state_dir).total // 1024**3
+    return kit.agent(name, connection, LocalHostFiles("/"), settings, disk_gb)
+
+
+def fleet_settings(settings: Settings, fleet: Fleet | None) -> Settings:
+    """The options that count for everybody: those of the files, and over them those of the fleet."""
+    return settings if fleet is None else apply_overrides(settings, fleet.config, str(fleet.path))
+
+
+def _safely(work: Callable[[], None]) -> None:
+    try:
+        work()
+    except Exception:
+        logger.exception("Work by event failed")

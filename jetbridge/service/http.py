@@ -1,0 +1,77 @@
+"""The HTTP server in a thread of its own."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import uvicorn
+from fastapi import FastAPI
+
+from jetbridge.errors import JetbridgeError
+
+START_SECONDS = 30.0
+STOP_SECONDS = 5
+
+
+class HttpServer:
+    """Takes the address when made (port 0: any free one), serves from ``start`` on. Raises ``JetbridgeError`` when the
+    address can't be had."""
+
+    def __init__(self, listen: str, port: int) -> None:
+        family = socket.AF_INET6 if ":" in listen else socket.AF_INET
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self._socket.bind((listen, port))
+        except OSError as error:
+            self._socket.close()
+            raise JetbridgeError(
+                f"Can't listen on {listen} port {port}: {error.strerror or error}. Give another --listen or --port"
+            ) from error
+        self.port: int = self._socket.getsockname()[1]
+        self._listen = listen
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def base_url(self) -> str:
+        """Where clients of this machine reach it."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self._listen)
+        if host is None:
+            host = f"[{self._listen}]" if ":" in self._listen else self._listen
+        return f"http://{host}:{self.port}"
+
+    def start(self, app: FastAPI) -> None:
+        """Returns when it answers."""
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=STOP_SECONDS,
+        )
+        server = _Server(config)
+        self._server = server
+        self._thread = threading.Thread(target=server.run, kwargs={"sockets": [self._socket]}, name="http", daemon=True)
+        self._thread.start()
+        if not server.serving.wait(START_SECONDS):
+            raise JetbridgeError(f"The HTTP server did not start within {START_SECONDS:g} s; its log lines say why")
+
+    def stop(self) -> None:
+        """Finish the requests under way and close the address."""
+        if self._server is not None and self._thread is not None:
+            self._server.should_exit = True
+            self._thread.join(STOP_SECONDS * 2)
+        self._socket.close()
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.serving = threading.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.serving.set()

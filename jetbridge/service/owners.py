@@ -1,0 +1,25 @@
+"""Which processes are alive."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+
+from jetbridge.db import builds, services
+from jetbridge.db.clock import utcnow
+from jetbridge.db.engine import Database
+
+
+def new_owner() -> str:
+    """A name for this process that no other one has or had."""
+    return f"{socket.gethostname()}:{os.getpid()}:{time.time_ns():x}"
+
+
+def gone_owners(database: Database, owner: str, service_down_time: int) -> frozenset[str]:
+    """Processes that have running builds and serve nothing any more."""
+    with database.read() as conn:
+        now = utcnow()
+        alive = {row.owner for row in services.listing(conn) if row.is_alive(now, service_down_time)}
+        working = {build.owner for build in builds.running(conn)}
+    return frozenset(working - alive - {owner})
