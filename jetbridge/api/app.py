@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 from fastapi import FastAPI
 
+from jetbridge import __version__
 from jetbridge.api import compute_routes, errors, identity, image, network
 from jetbridge.api.auth import AuthenticationMiddleware, Authenticator
 from jetbridge.api.guards import HostGuard
@@ -17,11 +16,10 @@ from jetbridge.api.services import ApiServices
 def create_app(services: ApiServices, authenticator: Authenticator | None = None) -> FastAPI:
     """Every router, behind the frame, the guard and authentication. ``authenticator``: by the settings when None
     (raises ``InvalidConfiguration`` then)."""
-    app = FastAPI(title="Jetbridge", version=version("jetbridge"), redirect_slashes=False)
+    app = FastAPI(title="Jetbridge", version=__version__, redirect_slashes=False)
     app.state.services = services
     errors.install(app)
-    compute_routes.include(app)
-    for door in (identity, image, network, status, hosts, servers):
+    for door in (compute_routes, identity, image, network, status, hosts, servers):
         app.include_router(door.router(services))
     # The last added is the outermost.
     app.add_middleware(

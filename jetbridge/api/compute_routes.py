@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+from fastapi import APIRouter
 
 from jetbridge.api import (
     compute_lists,
@@ -18,6 +18,7 @@ from jetbridge.api import (
     server_details,
     servers,
 )
+from jetbridge.api.services import ApiServices
 
 _NOUNS = (
     flavors,
@@ -34,7 +35,9 @@ _NOUNS = (
 )
 
 
-def include(app: FastAPI) -> None:
-    app.include_router(compute_versions.router, prefix="/compute")
+def router(services: ApiServices) -> APIRouter:
+    routes = APIRouter()
+    routes.include_router(compute_versions.router)
     for noun in _NOUNS:
-        app.include_router(noun.router, prefix="/compute/v2.1")
+        routes.include_router(noun.router, prefix=compute_versions.VERSION_PREFIX)
+    return routes

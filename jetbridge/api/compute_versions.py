@@ -10,11 +10,12 @@ from jetbridge.api.microversions import MAXIMUM, MINIMUM
 
 router = APIRouter(tags=["versions"])
 
-VERSION_PATH = "/v2.1"
+PREFIX = "/compute"
+VERSION_PREFIX = f"{PREFIX}/v2.1"
 
 
 def _document(request: Request) -> dict[str, Any]:
-    href = f"{str(request.base_url).rstrip('/')}/compute{VERSION_PATH}/"
+    href = f"{str(request.base_url).rstrip('/')}{VERSION_PREFIX}/"
     return {
         "id": "v2.1",
         "status": "CURRENT",
@@ -25,12 +26,12 @@ def _document(request: Request) -> dict[str, Any]:
     }
 
 
-@router.get("")
+@router.get(PREFIX)
 def versions(request: Request) -> dict[str, Any]:
     return {"versions": [_document(request)]}
 
 
-@router.get(VERSION_PATH)
+@router.get(VERSION_PREFIX)
 def version(request: Request) -> dict[str, Any]:
     document = _document(request)
     media = {"base": "application/json", "type": "application/vnd.openstack.compute+json;version=2.1"}

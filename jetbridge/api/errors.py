@@ -119,16 +119,17 @@ def install(app: FastAPI) -> None:
 
 def _methods(request: Request) -> list[str]:
     """Every method that the path of ``request`` takes; each is a route of its own."""
-    found = set()
-    for route in request.app.routes:
-        if route.matches(request.scope)[0] is not Match.NONE:
-            found |= set(getattr(route, "methods", None) or ())
-    return sorted(found)
+    return [
+        method
+        for method in ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in request.app.routes)
+    ]
 
 
 def describe_validation(problems: Sequence[Mapping[str, Any]], request: Request | None = None) -> str:
     """One sentence for the first of pydantic's ``problems``: the field, the value, what is wrong."""
-    problem = next((p for p in problems if p["type"] != "model_type"), problems[0])
+    # A misspelt field is both unknown and missing: the unknown one tells more.
+    problem = min(problems, key=lambda each: {"extra_forbidden": 0, "missing": 2}.get(each["type"], 1))
     where = problem["loc"][0] if problem["loc"] else "body"
     path = ".".join(str(part) for part in problem["loc"][1:])
     kind = problem["type"]

@@ -12,6 +12,7 @@ import uuid
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jetbridge.api.errors import fault, from_error
@@ -23,10 +24,6 @@ logger = logging.getLogger(__name__)
 BODY_LIMIT = 1024 * 1024
 UPLOAD = re.compile(r"/image/v2/images/[^/]+/(file|stage)")
 COMPUTE = "/compute"
-
-
-class _BodyTooLarge(Exception):
-    pass
 
 
 class RequestFrame:
@@ -71,10 +68,6 @@ class _Exchange:
             if self.started:
                 raise
             await from_error(self.path, error)(self.scope, self.receive, self._send)
-        except _BodyTooLarge:
-            if self.started:
-                raise
-            await self._answer(413, self._too_large())
         except Exception:
             # The one place where an error that nobody foresaw ends: the caller must get an answer.
             logger.exception("[%s] unexpected error in %s %s", self.request_id, self.scope["method"], self.path)
@@ -106,7 +99,7 @@ class _Exchange:
         if message["type"] == "http.request" and not self.unlimited:
             self.received += len(message.get("body", b""))
             if self.received > BODY_LIMIT:
-                raise _BodyTooLarge
+                raise HTTPException(413, self._too_large())
         return message
 
     async def _answer(self, status: int, message: str) -> None:
