@@ -1,0 +1,74 @@
+"""jetbridge fleet: the fleet file of a simulated fleet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from jetbridge.cli.options import Json, Password, ServiceStateDir, Url, User
+
+fleet = typer.Typer(no_args_is_help=True, help="Change the simulated fleet, and see what hardware can be simulated.")
+
+
+@fleet.command()
+def reload(
+    as_json: Json = False,
+    url: Url = None,
+    state_dir: ServiceStateDir = None,
+    user: User = None,
+    password: Password = None,
+) -> None:
+    """Read the fleet file again: hardware that appears, vanishes or changes, faults to play.
+
+    The running service reads the file it was started with; edit that, then reload.
+
+    [bold]Examples[/bold]
+
+      jetbridge fleet reload && jetbridge devices
+    """
+    from jetbridge.cli.client import connect
+    from jetbridge.cli.output import print_json
+
+    answer: dict[str, Any] = connect(url, state_dir, user, password).post("/jetbridge/v1/fleet/reload")
+    if as_json:
+        print_json(answer)
+        return
+    moved = False
+    for what in ("added", "removed", "changed"):
+        if answer.get(what):
+            moved = True
+            typer.echo(f"{what}: {', '.join(answer[what])}")
+    if not moved:
+        typer.echo("nothing has changed")
+
+
+@fleet.command()
+def templates(as_json: Json = False) -> None:
+    """List the hardware templates a fleet file can name under [bold]hardware:[/bold].
+
+    [bold]Examples[/bold]
+
+      jetbridge fleet templates
+    """
+    from jetbridge.cli.output import print_json, print_table
+    from jetbridge.config.fleet import templates as known
+
+    found = known()
+    if as_json:
+        print_json(
+            [
+                {
+                    "name": template.name,
+                    "description": template.description,
+                    "devices": [
+                        {"address": each.address, "vendor_id": each.vendor_id, "product_id": each.product_id}
+                        for each in template.devices
+                    ],
+                }
+                for template in found.values()
+            ]
+        )
+        return
+    rows = [(each.name, len(each.devices), each.description) for each in found.values()]
+    print_table(("NAME", "DEVICES", "WHAT IT IS"), rows, empty="there are no templates")

@@ -1,0 +1,52 @@
+"""jetbridge status, version."""
+
+from __future__ import annotations
+
+import typer
+
+from jetbridge import __version__
+from jetbridge.cli.options import Json, Password, ServiceStateDir, Url, User
+
+
+def version(as_json: Json = False) -> None:
+    """Print the version of this program."""
+    from jetbridge.cli.output import print_json
+
+    if as_json:
+        print_json({"jetbridge": __version__})
+    else:
+        typer.echo(f"jetbridge {__version__}")
+
+
+def status(
+    as_json: Json = False,
+    url: Url = None,
+    state_dir: ServiceStateDir = None,
+    user: User = None,
+    password: Password = None,
+) -> None:
+    """Tell how the service is doing: hosts up and down, devices and servers by state, probes that fail.
+
+    [bold]Examples[/bold]
+
+      jetbridge status
+
+      jetbridge --help
+    """
+    from jetbridge.cli.client import connect
+    from jetbridge.cli.output import cell, console, print_json
+
+    client = connect(url, state_dir, user, password)
+    answer = client.get("/jetbridge/v1/status")
+    if as_json:
+        print_json({"url": client.base, **answer})
+        return
+    out = console()
+    out.print(f"{client.base}: jetbridge {answer['version']}", style="bold", markup=False)
+    hosts = answer["hosts"]
+    out.print(f"hosts    {hosts['up']} up, {hosts['down']} down", style="red" if hosts["down"] else None)
+    out.print(f"devices  {cell(answer['devices'])}", markup=False)
+    out.print(f"servers  {cell(answer['servers'])}", markup=False)
+    out.print(f"aliases  {cell(answer['aliases'])}", markup=False)
+    for host, error in answer["probe_errors"].items():
+        out.print(f"{host}: discovery fails, its devices are unknown: {error}", style="red", markup=False)

@@ -1,0 +1,82 @@
+"""jetbridge up: the whole service in one process."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from jetbridge.cli.options import StateDir, state_dir_or_default
+
+DEFAULT_PORT = 8774
+
+
+def up(
+    config_file: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--config-file", help="Configuration, also an existing nova.conf. Can be repeated; later files win."
+        ),
+    ] = None,
+    fleet: Annotated[
+        Path | None, typer.Option("--fleet", help="Simulate the hosts of this fleet file.", show_default="this machine")
+    ] = None,
+    state_dir: StateDir = None,
+    listen: Annotated[
+        str, typer.Option("--listen", help="Address to serve on. Any but loopback needs [api]auth_strategy=http_basic.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port to serve on; 0 takes a free one.")
+    ] = DEFAULT_PORT,
+) -> None:
+    """Serve: API, conductor, scheduler and the agents of all hosts, in this process, until it is told to stop.
+
+    Without --fleet it manages this machine through libvirt. State (database, log, images, clouds.yaml) is kept in
+    the state folder. Prints a line to paste for `openstack`, then [bold]ready URL[/bold]. SIGTERM or Ctrl-C stops it.
+
+    [bold]Examples[/bold]
+
+      jetbridge up --fleet fleet.yaml
+
+      jetbridge up --config-file /etc/nova/nova.conf
+
+      jetbridge up --config-file jetbridge.conf --listen 0.0.0.0
+    """
+    # Signals first: one that comes while the service starts must stop it as cleanly as later ones.
+    stop = _stop_signal()
+    from jetbridge.cli.output import warn
+    from jetbridge.config.fleet import load_fleet
+    from jetbridge.config.load import load_settings
+    from jetbridge.service.allinone import AllInOne
+
+    loaded = load_settings(config_file or [])
+    for warning in loaded.warnings:
+        warn(warning)
+    folder = state_dir_or_default(state_dir)
+    service = AllInOne(loaded.settings, load_fleet(fleet) if fleet else None, folder, listen, port)
+    base_url = service.start()
+    try:
+        typer.echo(f"export OS_CLIENT_CONFIG_FILE={shlex.quote(str(folder / 'clouds.yaml'))} OS_CLOUD=jetbridge")
+        typer.echo(f"ready {base_url}")
+        stop.wait()
+    finally:
+        service.stop()
+
+
+def _stop_signal() -> threading.Event:
+    """Set by the first SIGTERM or SIGINT; a second one ends the process the hard way."""
+    stop = threading.Event()
+
+    def asked(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    signal.signal(signal.SIGTERM, asked)
+    signal.signal(signal.SIGINT, asked)
+    return stop
