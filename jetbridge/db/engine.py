@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 import sqlite3
 import threading
 import time
@@ -113,16 +114,7 @@ class Database:
             raise RuntimeError("Database.write was called inside Database.write: pass the connection on instead")
         self._writing.active = True
         try:
-            for attempt in range(1, WRITE_ATTEMPTS + 1):
-                try:
-                    return self._write_once(fn)
-                except (DBAPIError, sqlite3.OperationalError) as error:
-                    if attempt == WRITE_ATTEMPTS or not is_retryable(error):
-                        raise
-                    pause = min(FIRST_PAUSE_SECONDS * 2 ** (attempt - 1), LONGEST_PAUSE_SECONDS)
-                    logger.info("Database busy, transaction is run again (attempt %d): %s", attempt, _short(error))
-                time.sleep(pause * random.uniform(0.5, 1.0))  # two losers of a deadlock shouldn't meet again
-            raise AssertionError("unreachable")
+            return _persistently(lambda: self._write_once(fn))
         finally:
             self._writing.active = False
 
@@ -134,6 +126,19 @@ class Database:
             connection = plain.execution_options(jetbridge_write=True)
             with connection.begin():
                 return fn(connection)
+
+    def use_wal(self) -> None:
+        """Switch an SQLite file to WAL mode, which it keeps. Not done by opening it: it may turn out to be another program's."""
+        if not self.is_sqlite:
+            return
+
+        def switch() -> None:
+            with self.engine.connect() as connection:
+                driver = connection.connection.dbapi_connection
+                assert driver is not None
+                driver.execute("PRAGMA journal_mode = WAL")
+
+        _persistently(switch)
 
     @contextmanager
     def statement_hook(self, callback: Callable[[str], None]) -> Iterator[None]:
@@ -167,6 +172,19 @@ class Database:
         runner.check(self)
 
 
+def _persistently(act: Callable[[], T]) -> T:
+    for attempt in range(1, WRITE_ATTEMPTS):
+        try:
+            return act()
+        except (DBAPIError, sqlite3.OperationalError) as error:
+            if not is_retryable(error):
+                raise
+            logger.info("Database busy, transaction is run again (attempt %d): %s", attempt, _short(error))
+        pause = min(FIRST_PAUSE_SECONDS * 2 ** (attempt - 1), LONGEST_PAUSE_SECONDS)
+        time.sleep(pause * random.uniform(0.5, 1.0))  # two losers of a deadlock shouldn't meet again
+    return act()
+
+
 def is_retryable(error: BaseException) -> bool:
     """Whether a transaction that failed with ``error`` had no effect and may succeed when run again."""
     original = error.orig if isinstance(error, DBAPIError) else error
@@ -182,19 +200,26 @@ def is_retryable(error: BaseException) -> bool:
 
 def _short(error: BaseException) -> str:
     original = error.orig if isinstance(error, DBAPIError) else error
-    return str(original).splitlines()[0]
+    return (str(original) or type(original).__name__).splitlines()[0]
+
+
+def without_password(text: str) -> str:
+    """Any text that was meant as a URL, fit to be shown."""
+    return re.sub(r":[^:@/]*@", ":***@", text)
 
 
 def _parse(text: str) -> URL:
     try:
         url = make_url(text)
         url.get_dialect()
-    except ArgumentError as error:
-        raise DatabaseUnusable(url=repr(text), reason="not a database URL; write sqlite:////path/to/file") from error
     except NoSuchModuleError as error:
+        kind = text.partition(":")[0]
         raise DatabaseUnusable(
-            url=url.render_as_string(hide_password=True),
-            reason=f"unknown kind of database {url.drivername!r}; write sqlite:////path/to/file",
+            url=without_password(text), reason=f"unknown kind of database {kind!r}; write sqlite:////path/to/file"
+        ) from error
+    except ArgumentError as error:
+        raise DatabaseUnusable(
+            url=without_password(text), reason="not a database URL; write sqlite:////path/to/file"
         ) from error
     if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
         raise DatabaseUnusable(
@@ -229,7 +254,6 @@ def _set_up_sqlite(connection: sqlite3.Connection, record: object) -> None:
     cursor = connection.cursor()
     try:
         cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-        cursor.execute("PRAGMA journal_mode = WAL")
         cursor.execute("PRAGMA synchronous = NORMAL")
         cursor.execute("PRAGMA foreign_keys = ON")
     finally:

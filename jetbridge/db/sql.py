@@ -19,7 +19,7 @@ from urllib.parse import quote
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from jetbridge.db.engine import Database
+from jetbridge.db.engine import Database, without_password
 from jetbridge.db.tables import metadata
 from jetbridge.errors import DatabaseUnusable, InvalidQuery
 
@@ -63,7 +63,9 @@ def run_query(url: str, query: str) -> QueryResult:
     try:
         parsed = make_url(url)
     except ArgumentError as error:
-        raise DatabaseUnusable(url=repr(url), reason="not a database URL; write sqlite:////path/to/file") from error
+        raise DatabaseUnusable(
+            url=without_password(url), reason="not a database URL; write sqlite:////path/to/file"
+        ) from error
     if parsed.get_backend_name() == "sqlite":
         return _run_on_sqlite(parsed, text)
     return _run_on_server(url, text)

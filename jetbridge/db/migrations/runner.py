@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +30,8 @@ def upgrade(database: Database) -> bool:
     """True when anything had to be done. Raises ``DatabaseUnusable``."""
     scripts = _scripts()
     head = scripts.get_current_head()
-    with database.read() as connection:
-        if _revision(database, connection, scripts) == head:
-            return False
+    if _stored_revision(database, scripts) == head:
+        return False
 
     def run(connection: Connection) -> bool:
         # Looked at again inside the transaction: another process may have been faster.
@@ -42,6 +42,7 @@ def upgrade(database: Database) -> bool:
         logger.info("Database %s upgraded from revision %s to %s", database.shown_url, before or "none", head)
         return True
 
+    database.use_wal()
     return database.write(run)
 
 
@@ -49,8 +50,7 @@ def check(database: Database) -> None:
     """Raises ``DatabaseUnusable`` unless the schema is at the newest revision."""
     scripts = _scripts()
     head = scripts.get_current_head()
-    with database.read() as connection:
-        revision = _revision(database, connection, scripts)
+    revision = _stored_revision(database, scripts)
     if revision != head:
         state = "has no tables yet" if revision is None else f"is at revision {revision}, this program needs {head}"
         raise DatabaseUnusable(url=database.shown_url, reason=f"it {state}; run: jetbridge db upgrade")
@@ -63,11 +63,17 @@ def _scripts() -> ScriptDirectory:
     return ScriptDirectory.from_config(config)
 
 
-def _revision(database: Database, connection: Connection, scripts: ScriptDirectory) -> str | None:
+def _stored_revision(database: Database, scripts: ScriptDirectory) -> str | None:
     try:
-        tables = set(sa.inspect(connection).get_table_names())
-    except sa.exc.DBAPIError as error:
-        raise DatabaseUnusable(url=database.shown_url, reason=str(error.orig)) from error
+        with database.read() as connection:
+            return _revision(database, connection, scripts)
+    except (sa.exc.DBAPIError, sqlite3.DatabaseError) as error:
+        original = error.orig if isinstance(error, sa.exc.DBAPIError) else error
+        raise DatabaseUnusable(url=database.shown_url, reason=str(original)) from error
+
+
+def _revision(database: Database, connection: Connection, scripts: ScriptDirectory) -> str | None:
+    tables = set(sa.inspect(connection).get_table_names())
     if not tables:
         return None
     if VERSION_TABLE not in tables:
