@@ -46,6 +46,10 @@ class Client:
             verify=parts.scheme != "http",  # certificates take a while to load
         )
 
+    def close(self) -> None:
+        if "_http" in self.__dict__:
+            self._http.close()
+
     def get(self, path: str, **parameters: str | None) -> Any:
         """The JSON at ``path``. Parameters that are None are left out. Raises ``CliError``."""
         return self.send("GET", path, {key: value for key, value in parameters.items() if value is not None})

@@ -92,7 +92,8 @@ def _service(fleet: Fleet, folder: Path, teller: Teller) -> Iterator[tuple[Journ
     service = AllInOne(settings, fleet, folder, "127.0.0.1", 0, events=events.put)
     base_url = service.start()
     try:
-        yield Journey(Client(base_url), events, teller.event), aliases
+        with contextlib.closing(Client(base_url)) as client:  # an open connection would delay the stop
+            yield Journey(client, events, teller.event), aliases
     finally:
         service.stop()
 

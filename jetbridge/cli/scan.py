@@ -67,9 +67,6 @@ def scan(
 
 def this_machine() -> list[dict[str, Any]]:
     """What the kernel of this machine shows. Raises ``CliError`` where there is no sysfs of PCI devices."""
-    import json
-    from dataclasses import asdict
-
     from jetbridge.virt.libvirt.files import LocalHostFiles
     from jetbridge.virt.scan import scan as scan_documents
     from jetbridge.virt.sysfs_documents import DEVICES, pci_documents
@@ -78,9 +75,7 @@ def this_machine() -> list[dict[str, Any]]:
     documents = pci_documents(files)
     if not documents:
         raise CliError(f"{DEVICES} lists no PCI function on this machine (a container, or not Linux?)")
-    found = [asdict(function) for function in scan_documents(documents, files)]
-    plain: list[dict[str, Any]] = json.loads(json.dumps(found))
-    return plain
+    return [function.to_json() for function in scan_documents(documents, files)]
 
 
 def _print_notes(functions: Iterable[Mapping[str, Any]]) -> None:

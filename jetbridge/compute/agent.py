@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict
 
 from jetbridge.compute import power
 from jetbridge.compute.build import build_server
@@ -169,7 +168,7 @@ class ComputeAgent:
     def _scan(self, context: RequestContext, payload: Payload) -> Payload:
         with self.host.library(context, "node_devices"):
             documents = self.host.connection.node_devices()
-        return {"functions": [asdict(function) for function in scan(documents, self.host.files)]}
+        return {"functions": [function.to_json() for function in scan(documents, self.host.files)]}
 
     # --- what the hypervisor tells ---
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from jetbridge.errors import PciConfigInvalidSpec
@@ -61,6 +61,15 @@ class ScannedFunction:
     @property
     def ids(self) -> str:
         return f"{self.vendor_id}:{self.product_id}"
+
+    def to_json(self) -> dict[str, Any]:
+        """As it crosses the bus and the API: mappings, lists and text only."""
+        return {
+            **asdict(self),
+            "dev_type": self.dev_type.value,
+            "group_members": [asdict(member) for member in self.group_members],
+            "warnings": list(self.warnings),
+        }
 
 
 def scan(documents: Sequence[str], files: HostFiles, *, host: str = "this host") -> tuple[ScannedFunction, ...]:
