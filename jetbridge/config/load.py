@@ -122,11 +122,11 @@ def _take(path: Path, sections: Sections, ours: bool, gathered: _Gathered) -> Ma
             elif (section, name) in options.NO_EFFECT_YET:
                 without_effect.append(f"[{section}]{name}")
             else:
-                unknown.append(_unknown_option(section, name))
+                unknown.append(_unknown_option(section, name, ours))
     if unknown:
         _warn_of_unknown(path, unknown, ours, gathered.warnings)
     if without_effect:
-        gathered.warnings.append(f"{path}: {', '.join(without_effect)} without effect in this version of Jetbridge")
+        gathered.warnings.append(f"{path}: {', '.join(without_effect)}: without effect in this version of Jetbridge")
     return changes
 
 
@@ -165,8 +165,9 @@ def _unknown_section(path: Path, section: str) -> str:
     return f"{path}: section [{section}] is not known and has no effect" + (f"; did you mean [{near}]?" if near else "")
 
 
-def _unknown_option(section: str, name: str) -> str:
-    near = options.nearest_option(section, name)
+def _unknown_option(section: str, name: str, ours: bool) -> str:
+    # The other options of a nova.conf are often similar to ours: only near misses are slips there.
+    near = options.nearest_option(section, name, 0.65 if ours else 0.85)
     return f"[{section}]{name}" + (f" (did you mean {near}?)" if near else "")
 
 
@@ -174,7 +175,6 @@ def _warn_of_unknown(path: Path, unknown: list[str], ours: bool, warnings: list[
     if ours:
         warnings += [f"{path}: {text} is not known and has no effect" for text in unknown]
         return
-    # An existing nova.conf has many options that are none of ours: only what looks like a slip gets a line of its own.
     warnings += [f"{path}: {text} is not known and has no effect" for text in unknown if text.endswith("?)")]
     others = [text for text in unknown if not text.endswith("?)")]
     if others:

@@ -329,15 +329,15 @@ def lookup_old(group: str, name: str) -> Setting | None:
     return _by_old_name().get((group, name))
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that was probably meant."""
-    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.7)
+def nearest(word: str, known: Iterable[str], likeness: float = 0.65) -> str | None:
+    """The known word that was probably meant; ``likeness`` 1: only the word itself."""
+    found = difflib.get_close_matches(word, list(known), n=1, cutoff=likeness)
     return found[0] if found else None
 
 
-def nearest_option(group: str, name: str) -> str | None:
+def nearest_option(group: str, name: str, likeness: float = 0.65) -> str | None:
     """The option that was probably meant, as ``[section]name``: of the same section by a similar name, or of another by the same name."""
-    here = nearest(name, (setting.name for setting in SETTINGS if setting.group == group))
+    here = nearest(name, (setting.name for setting in SETTINGS if setting.group == group), likeness)
     if here is not None:
         return f"[{group}]{here}"
     elsewhere = [setting.label for setting in SETTINGS if setting.name == name]

@@ -23,6 +23,10 @@ def apply_overrides(settings: Settings, overrides: Mapping[str, Mapping[str, Any
     origins = dict(settings.origins)
     for group, values in overrides.items():
         section = "DEFAULT" if group.upper() == "DEFAULT" else group
+        if section in options.SECTIONS_WITHOUT_OPTIONS_YET or section.startswith("mdev_"):
+            raise InvalidConfiguration(
+                reason=f"{origin}: config: section {group!r} is for a part that this version of Jetbridge doesn't have; remove it"
+            )
         if section not in options.groups():
             near = options.nearest(section, options.groups())
             known = f"did you mean {near}?" if near else f"use one of {', '.join(options.groups())}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +57,8 @@ def converted(setting: Setting, texts: Sequence[str], origin: str) -> Any:
         return None
     try:
         value = setting.option.type(text)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError("not a finite number")
     except ValueError as error:
         raise InvalidConfiguration(
             reason=f"{origin}: {setting.label} = {text!r}: {error}; write {setting.expects}"
