@@ -65,7 +65,7 @@ def _define(build: BuildContext) -> BuildContext:
 
 
 def _undefine(build: BuildContext) -> None:
-    domain.remove_domain(build.host, build.context, build.server.domain_name, build.server.uuid)
+    domain.undefine_domain(build.host, build.context, build.server.domain_name, build.server.uuid)
 
 
 def _start(build: BuildContext) -> BuildContext:

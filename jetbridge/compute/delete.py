@@ -32,7 +32,7 @@ def _stop(delete: DeleteContext) -> DeleteContext:
 
 
 def _undefine(delete: DeleteContext) -> DeleteContext:
-    domain.remove_domain(delete.host, delete.context, delete.server.domain_name, delete.server.uuid)
+    domain.undefine_domain(delete.host, delete.context, delete.server.domain_name, delete.server.uuid)
     return delete
 
 

@@ -88,12 +88,18 @@ def domain_xml(
 
 
 def remove_domain(host: AgentHost, context: RequestContext | None, name: str, server_uuid: str | None = None) -> None:
-    """Nothing of the domain is defined or runs afterwards. A domain that isn't there: nothing happens."""
+    """Nothing of the domain runs, is defined or lies on disk afterwards."""
+    destroy_domain(host, context, name, server_uuid)
+    undefine_domain(host, context, name, server_uuid)
+    remove_files(host, context, name, server_uuid)
+
+
+def undefine_domain(host: AgentHost, context: RequestContext | None, name: str, server_uuid: str | None = None) -> None:
+    """The domain, which doesn't run, isn't defined afterwards. A domain that isn't there: nothing happens."""
     try:
         nvram = uses_nvram(host.connection.domain_xml(name))
     except DomainNotFound:
         return
-    destroy_domain(host, context, name, server_uuid)
     with host.library(context, "undefine_domain", server_uuid, domain=name):
         host.connection.undefine_domain(name, nvram=nvram)
 

@@ -195,7 +195,6 @@ def _remove_stray_domains(host: AgentHost, ledgers: _Ledgers) -> None:
                 extra=about(None, info.uuid),
             )
             domain.remove_domain(host, None, info.name, info.uuid)
-            domain.remove_files(host, None, info.name, info.uuid)
 
 
 def _free_stray_devices(host: AgentHost, ledgers: _Ledgers) -> None:
