@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
 from jetbridge.numa.cell import CellNeed, CellPlan, Shortage, plan_cell
@@ -57,10 +57,6 @@ def fit_server(
             f"the server wants {counted(len(guest.cells), 'NUMA cell')}, the host has {len(host.cells)}",
             f"use hw:numa_nodes={len(host.cells)} or less",
         )
-    # Affinity only ever takes devices away: what doesn't fit without it needs no search.
-    anywhere = fit(pools, requests, None, providers)
-    if isinstance(anywhere, Refusal):
-        return anywhere
     return _fit_cells(host, guest, pools, requests, providers, limits, packing)
 
 
@@ -81,27 +77,27 @@ def _fit_cells(
         if all(isinstance(plan, Shortage) for plan in row):
             return _shortage_refusal([plan for plan in row if isinstance(plan, Shortage)])
     sockets = {cell.id: cell.socket for cell in host.cells}
+    usable = frozenset(cell.id for at, cell in enumerate(cells) if any(row[at] for row in fits))
     refusals: list[Refusal] = []
 
-    def try_cells(chosen: Iterable[HostCell]) -> Choice | None:
-        affinity = AffinityCells(frozenset(cell.id for cell in chosen), sockets)
-        answer = fit(pools, requests, affinity, providers)
-        if isinstance(answer, Refusal):
-            refusals.append(answer)
+    def accept(placed: Sequence[int]) -> Choice | Refusal | None:
+        near = fit(pools, requests, AffinityCells(frozenset(cells[at].id for at in placed), sockets), providers)
+        if isinstance(near, Choice):
+            return near
+        refusals.append(near)
+        if len(refusals) > 1 or not devices.order_free:
             return None
-        return answer
+        # The first no is the time to ask whether any place could do: more cells, or no cells at all, never fit worse.
+        for cells_or_none in (None, AffinityCells(usable, sockets)):
+            anywhere = fit(pools, requests, cells_or_none, providers)
+            if isinstance(anywhere, Refusal):
+                return anywhere
+        return None
 
-    usable = [cell for at, cell in enumerate(cells) if any(row[at] for row in fits)]
-    if devices.order_free and try_cells(usable) is None:
-        return devices.explained(refusals[0])
     columns = zip(*fits, strict=True)
     classes = [(column, devices.looks_of(cell)) for cell, column in zip(cells, columns, strict=True)]
-
-    def accept(placed: Sequence[int]) -> Choice | None:
-        return try_cells(cells[at] for at in placed)
-
     try:
-        found = find_placement(fits, classes, accept)
+        found: tuple[tuple[int, ...], Choice | Refusal] | None = find_placement(fits, classes, accept)
     except SearchBound as bound:
         return _refusal(
             "numa.search",
@@ -109,8 +105,10 @@ def _fit_cells(
             "use fewer NUMA nodes, or a PCI NUMA policy that is less strict",
         )
     if found is not None:
-        placed, choice = found
-        return ServerFit(_placed(guest, [(cells[at], plans[row][at]) for row, at in enumerate(placed)]), choice)
+        placed, answer = found
+        if isinstance(answer, Refusal):
+            return devices.explained(answer)
+        return ServerFit(_placed(guest, [(cells[at], plans[row][at]) for row, at in enumerate(placed)]), answer)
     if refusals:
         return devices.explained(refusals[0])
     return _refusal(
