@@ -122,16 +122,21 @@ def _run_on_sqlite(url: URL, query: str) -> QueryResult:
         raise DatabaseUnusable(
             url=str(url), reason="the file does not exist; name the state folder of a Jetbridge that was started before"
         )
-    try:
-        connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True, timeout=5.0)
-    except sqlite3.Error as error:
-        raise DatabaseUnusable(url=str(url), reason=str(error)) from error
-    with contextlib.closing(connection):
+    with contextlib.closing(_opened_for_reading(url, path)) as connection:
         try:
-            cursor = connection.execute(query)
-            return _result(cursor)
+            return _result(connection.execute(query))
         except (sqlite3.Error, sqlite3.Warning) as error:
             raise InvalidQuery(reason=_explained(str(error))) from error
+
+
+def _opened_for_reading(url: URL, path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True, timeout=5.0)
+    try:
+        connection.execute("PRAGMA schema_version")  # the file is opened only when it is asked something
+    except sqlite3.Error as error:
+        connection.close()
+        raise DatabaseUnusable(url=str(url), reason=str(error)) from error
+    return connection
 
 
 def _run_on_server(url: str, query: str) -> QueryResult:

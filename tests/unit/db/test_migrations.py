@@ -7,11 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 
 from jetbridge.db.engine import Database
-from jetbridge.db.tables import metadata
 from jetbridge.errors import DatabaseUnusable
 
 
@@ -24,14 +21,6 @@ def foreign(path: Path, *statements: str) -> Database:
         for statement in statements:
             connection.execute(statement)
     return opened(path)
-
-
-def test_the_revisions_lead_to_the_tables_of_the_program(tmp_path: Path) -> None:
-    database = opened(tmp_path)
-    database.upgrade()
-    with database.read() as conn:
-        context = MigrationContext.configure(conn, opts={"compare_type": True})
-        assert compare_metadata(context, metadata) == []
 
 
 def test_an_upgrade_is_quick_and_done_once(tmp_path: Path) -> None:

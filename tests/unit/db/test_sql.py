@@ -126,3 +126,9 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(DatabaseUnusable, match="not a database URL"):
         run_query("none", "SELECT 1")
+
+
+def test_a_file_that_is_no_database_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "x.sqlite3").write_text("just some text, long enough to be looked at " * 50)
+    with pytest.raises(DatabaseUnusable, match="not a database"):
+        run_query(f"sqlite:///{tmp_path}/x.sqlite3", "SELECT 1")
