@@ -62,10 +62,20 @@ def is_free(device: PciDevice) -> bool:
     return device.status is Status.AVAILABLE and device.condition is Condition.OK
 
 
-def pool_order(pool: Pool) -> tuple[int, str, str, str, str]:
-    """Sort key: devices with fewer tags are used first, so that tagged ones stay for those who ask for them; then by address."""
-    keys = len(pool.tags) + (pool.parent_ifname is not None) + (pool.rp_uuid is not None)
-    return keys, pool.address, pool.product_id, pool.dev_type, json.dumps(dict(pool.tags), sort_keys=True)
+def pool_order(pool: Pool) -> tuple[int | str, ...]:
+    """Sort key, different for all pools of a host: devices with fewer tags are used first, so that tagged ones stay for those
+    who ask for them; then by address."""
+    return (
+        len(pool.tags) + (pool.parent_ifname is not None) + (pool.rp_uuid is not None),
+        pool.address,
+        pool.product_id,
+        pool.dev_type,
+        json.dumps(dict(pool.tags), sort_keys=True),
+        pool.vendor_id,
+        -1 if pool.numa_node is None else pool.numa_node,
+        pool.parent_ifname or "",
+        pool.rp_uuid or "",
+    )
 
 
 def pool_key(member: PciDevice | Pool) -> Hashable:

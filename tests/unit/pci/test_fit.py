@@ -162,9 +162,15 @@ def test_pools_with_fewer_tags_come_first() -> None:
         pool("10de:1111 type-VF 0000:17:00.0 a=1"),
         pool("10de:1eb8 type-PF 0000:17:00.0 a=1"),
         pool("10de:1eb8 type-VF 0000:17:00.0 a=1"),
+        pool("10de:1eb8 type-VF 0000:17:00.0 a=1 node=0"),
+        pool("10df:1eb8 type-VF 0000:17:00.0 a=1"),
         pool("10de:1eb8 type-VF 0000:17:00.0 a=2"),
         pool("10de:1eb8 type-PCI 0000:16:00.0 a=1 rp=p1"),
+        pool("10de:1eb8 type-PCI 0000:16:00.0 a=1 rp=p2"),
+        pool("10de:1eb8 type-PCI 0000:16:00.0 a=1 ifname=e1"),
+        pool("10de:1eb8 type-PCI 0000:16:00.0 a=1 ifname=e2"),
         pool("10de:1eb8 type-PCI 0000:19:00.0 a=1 b=null"),
         pool("10de:1eb8 type-PCI 0000:15:00.0 a=1 rp=p1 ifname=e"),
     ]
-    assert sorted(ordered[::-1], key=pool_order) == ordered
+    set_aside = ordered[::-1]
+    assert sorted(set_aside, key=pool_order) == ordered

@@ -99,7 +99,7 @@ def test_policy_of_flavor_or_image(flavor: dict[str, str], image: dict[str, str]
 
 
 def test_an_image_may_not_override_the_flavor() -> None:
-    with pytest.raises(ImagePCINUMAPolicyForbidden, match="'legacy' may not override .*'socket'") as caught:
+    with pytest.raises(ImagePCINUMAPolicyForbidden, match=r"'legacy' may not override .*'socket'") as caught:
         flavor_policy({FLAVOR: "socket"}, {IMAGE: "legacy"})
     assert caught.value.http_status == 403
 
