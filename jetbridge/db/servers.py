@@ -146,6 +146,21 @@ def get_many(conn: Connection, uuids: Iterable[str]) -> dict[str, Server]:
     return {uuid: found[uuid] for uuid in wanted if uuid in found}
 
 
+def waiting(conn: Connection, uuids: Iterable[str]) -> frozenset[str]:
+    """Those of the given servers that are alive, on no host yet, and not in ERROR: their claim is still to come."""
+    found: set[str] = set()
+    wanted = list(dict.fromkeys(uuids))
+    for start in range(0, len(wanted), 500):
+        query = sa.select(_t.uuid).where(
+            _t.uuid.in_(wanted[start : start + 500]),
+            _t.deleted == 0,
+            _t.compute_node_id.is_(None),
+            _t.vm_state != VmState.ERROR.value,
+        )
+        found.update(conn.execute(query).scalars())
+    return frozenset(found)
+
+
 def by_name(conn: Connection, name: str, *, project_id: str | None = None) -> tuple[Server, ...]:
     """Living servers of exactly this name."""
     query = _select().where(_t.display_name == name, _t.deleted == 0)
