@@ -58,7 +58,9 @@ def computer_document(host: str, uuid: str) -> str:
 """
 
 
+@lru_cache(maxsize=8192)
 def pci_document(function: Function) -> str:
+    """Cached by value, so that hosts with the same card share its document."""
     domain, bus, rest = function.address.split(":")
     slot, number = rest.split(".")
     names = PRODUCTS.get((function.vendor_id, function.product_id))
