@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.resources
 import itertools
 import re
@@ -162,6 +163,7 @@ def _host(section: Section, config: Options, path: Path) -> FleetHost:
         numa = next((machine.numa for machine in machines if machine.numa), None)
     devices = tuple(_placed(device, numa) for machine in machines for device in machine.devices) + _devices(section)
     _check_devices(section, devices, numa)
+    nodedevs, digest = _nodedevs(section, path)
     networks = section.words("networks") if section.has("networks") else ("default",)
     section.raw("networks")
     return FleetHost(
@@ -173,7 +175,8 @@ def _host(section: Section, config: Options, path: Path) -> FleetHost:
         networks=networks,
         hardware=hardware,
         devices=devices,
-        nodedevs=_nodedevs(section, path),
+        nodedevs=nodedevs,
+        nodedevs_digest=digest,
         config=_merged(config, _options(section.section("config"))),
         simulate=_simulate(section.section("simulate")),
     )
@@ -343,20 +346,25 @@ def _refuse(section: Section, device: FleetDevice, key: str, value: object, reas
     raise InvalidFleet(path=section.path, reason=f"{section.where}: device {device.address}: {key}={value}: {reason}")
 
 
-def _nodedevs(section: Section, path: Path) -> str | None:
+def _nodedevs(section: Section, path: Path) -> tuple[str | None, str]:
+    """The folder, and a digest of the documents in it."""
     given = section.text("nodedevs")
     if given is None:
-        return None
+        return None, ""
     folder = Path(path.absolute().parent, given)
+    digest = hashlib.sha256()
     try:
-        found = any(entry.suffix == ".xml" for entry in folder.iterdir())
+        documents = sorted(entry for entry in folder.iterdir() if entry.suffix == ".xml")
+        for document in documents:
+            digest.update(f"{document.name}\0{document.stat().st_size}\0".encode(errors="surrogateescape"))
+            digest.update(document.read_bytes())
     except OSError as error:
         section.refuse(
             "nodedevs", f"{folder} can't be read: {error.strerror or error}; it is relative to the fleet file"
         )
-    if not found:
+    if not documents:
         section.refuse("nodedevs", f"no node-device documents (*.xml) are in {folder}")
-    return str(folder)
+    return str(folder), digest.hexdigest()
 
 
 def _simulate(section: Section) -> SimulateSpec:

@@ -131,6 +131,7 @@ class FleetHost:
     hardware: tuple[str, ...] = ()
     devices: tuple[FleetDevice, ...] = ()
     nodedevs: str | None = None
+    nodedevs_digest: str = ""  # of the documents' content: a host whose documents changed is another value
     config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     simulate: SimulateSpec = SimulateSpec()
 

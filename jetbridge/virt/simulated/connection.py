@@ -22,6 +22,7 @@ from jetbridge.virt.simulated.guest import (
     live_document,
     remove_pci_device,
 )
+from jetbridge.virt.simulated.hardware import hardware_of
 from jetbridge.virt.simulated.host_xml import DOMAIN_CAPABILITIES, capabilities_document
 from jetbridge.virt.simulated.machine import SimulatedMachine
 from jetbridge.virt.simulated.rules import (
@@ -51,6 +52,11 @@ def open_fleet_host(host: FleetHost, state_dir: Path) -> tuple[SimulatedConnecti
     if host.nodedevs:
         _ = machine.hardware  # real documents may be wrong: say so now
     return SimulatedConnection(machine), SimulatedHostFiles(machine)
+
+
+def check_fleet_host(host: FleetHost) -> None:
+    """Raises InvalidFleet when the host's hardware can't be played. Changes nothing."""
+    hardware_of(host)
 
 
 class SimulatedConnection:

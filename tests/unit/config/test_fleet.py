@@ -65,6 +65,16 @@ def test_the_whole_example(tmp_path: Path) -> None:
     assert fleet.config["pci"]["device_spec"] == []
 
 
+def test_a_host_whose_documents_changed_is_another_value(tmp_path: Path) -> None:
+    (tmp_path / "documents").mkdir()
+    document = tmp_path / "documents" / "computer.xml"
+    document.write_text("<device><name>computer</name></device>")
+    first, same = (one(tmp_path, "hosts: [{name: a, nodedevs: documents}]") for _ in range(2))
+    assert first == same
+    document.write_text("<device><name>Computer</name></device>")
+    assert one(tmp_path, "hosts: [{name: a, nodedevs: documents}]") != first
+
+
 def test_hosts_of_a_range_share_their_hardware(tmp_path: Path) -> None:
     first, second = load(tmp_path, "hosts: [{name: 'a[1-2]', hardware: [h100x8]}]").hosts
     assert first.devices is second.devices
