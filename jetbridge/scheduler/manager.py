@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 from collections.abc import Mapping, Sequence
 
 from jetbridge.config.settings import Settings
-from jetbridge.db import request_specs, verdicts
+from jetbridge.db import request_specs, servers, verdicts
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
 from jetbridge.errors import NoValidHost, ServerNotFound
@@ -17,6 +18,7 @@ from jetbridge.model.verdict import Selection
 from jetbridge.rpc.bus import Handler, Payload
 from jetbridge.scheduler.filters.base import FilterFactory
 from jetbridge.scheduler.filters.load import installed_filters, load_filters, needs_pools
+from jetbridge.scheduler.inflight import InFlight
 from jetbridge.scheduler.select import Choosing, Outcome, Random, select_destinations
 from jetbridge.scheduler.snapshot import SnapshotCache
 
@@ -53,6 +55,9 @@ class SchedulerManager:
             packing=settings.packing_host_numa_cells_allocation_strategy,
         )
 
+        self._in_flight = InFlight(settings.packing_host_numa_cells_allocation_strategy)
+        self._choosing_alone = threading.Lock()  # two at once would choose the same device
+
     def handlers(self) -> Mapping[str, Handler]:
         """For ``Bus.serve("scheduler", ...)``."""
         return {"select_destinations": self.handle_select_destinations}
@@ -65,7 +70,8 @@ class SchedulerManager:
     def select(self, context: RequestContext, server_uuids: Sequence[str], exclude_hosts: Sequence[str] = ()) -> Hosts:
         """Per server the host and its alternates, all of one request. What was decided is kept with the servers."""
         specs = self._specs(server_uuids)
-        outcome = select_destinations(context, self._snapshot.hosts(), specs, self._choosing, frozenset(exclude_hosts))
+        with self._choosing_alone:
+            outcome = self._choose(context, specs, frozenset(exclude_hosts))
         self._keep(context, outcome)
         if outcome.selections is None:
             logger.info("[%s] [instance: %s] %s", context.request_id, list(outcome.verdicts)[-1], outcome.failure)
@@ -79,6 +85,23 @@ class SchedulerManager:
                 ", ".join(selection.host for selection in hosts[1:]) or "none",
             )
         return outcome.selections
+
+    def _choose(self, context: RequestContext, specs: Sequence[RequestSpec], exclude_hosts: frozenset[str]) -> Outcome:
+        asking = {spec.instance_uuid for spec in specs}
+        # Before the snapshot: whoever has claimed by now is in it.
+        if self._in_flight.servers:
+            with self._database.read() as conn:
+                self._in_flight.keep_only(servers.waiting(conn, self._in_flight.servers - asking))
+        now = self._snapshot.hosts()
+        expected = self._in_flight.applied(now)
+        outcome = select_destinations(context, expected, specs, self._choosing, exclude_hosts)
+        if outcome.selections is None and any(one is not other for one, other in zip(now, expected, strict=True)):
+            # Servers on their way may never arrive: they are no reason to refuse, the claim decides.
+            logger.debug("[%s] No host beside the servers on their way: asked again without them", context.request_id)
+            outcome = select_destinations(context, now, specs, self._choosing, exclude_hosts)
+        for spec, hosts in zip(specs, outcome.selections or (), strict=False):
+            self._in_flight.add(hosts[0].compute_node_id, spec)
+        return outcome
 
     def _specs(self, server_uuids: Sequence[str]) -> list[RequestSpec]:
         with self._database.read() as conn:
