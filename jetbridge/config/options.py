@@ -302,6 +302,9 @@ SETTINGS: tuple[Setting, ...] = (*_pci(), *_scheduling(), *_compute(), *_service
 SECTIONS_WITHOUT_OPTIONS_YET = ("devices", "cyborg", "neutron")
 """Sections for parts that this version doesn't have: read, and what they say has no effect."""
 
+PLACEMENT_FIELDS = frozenset({"pci_report_in_placement", "pci_in_placement"})
+"""Understood, and warned about when switched on: this version has no Placement."""
+
 NO_EFFECT_YET = frozenset({("scheduler", "max_placement_results"), ("DEFAULT", "migrate_max_retries")})
 
 
