@@ -31,7 +31,7 @@ from jetbridge.rpc.bus import Bus, Payload
 from jetbridge.service.ticker import Ticker
 from jetbridge.steps.runtime import Observer
 from jetbridge.virt.connection import HostFiles, HypervisorConnection
-from jetbridge.virt.simulated import SimulatedConnection, open_fleet_host
+from jetbridge.virt.simulated import SimulatedConnection, check_fleet_host, open_fleet_host
 
 logger = logging.getLogger(__name__)
 
@@ -167,6 +167,8 @@ class FleetAgents:
         added = [name for name in wanted if name not in self._hosts]
         removed = [name for name in self._hosts if name not in wanted]
         changed = [name for name, (host, _, _) in self._hosts.items() if name in wanted and wanted[name] != host]
+        for name in (*added, *changed):
+            check_fleet_host(wanted[name])
         if fleet.config != self._fleet.config:
             logger.warning(
                 "%s: aliases, filters and weights of its config count from the next start of jetbridge on", fleet.path
