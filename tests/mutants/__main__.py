@@ -1,0 +1,162 @@
+"""``python -m tests.mutants``: plant faults into ``pci/`` and ``numa/`` and see that their tests notice every one.
+
+Nothing in the working tree is changed: each worker has a copy of the package and the tests in a temporary folder.
+Changes that are proven to alter nothing are listed with the reason in ``equivalent.yaml`` and never planted. Exits 1 when a
+fault survives, 2 when the tests fail without any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from tests.mutants.changes import Change, changes
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("pci", "numa")
+EQUIVALENT = Path(__file__).with_name("equivalent.yaml")
+NEEDED = ("jetbridge", "tests/__init__.py", "tests/unit/__init__.py", "tests/cases")
+TIMEOUT = 60.0
+"""Seconds for the tests of one fault; an endless loop is noticed by it."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
+    every = _all_changes(options.rooms)
+    excluded = _equivalent(every)
+    candidates = [change for change in every if _name(change) not in excluded]
+    amount = len(candidates) if options.all else min(options.count, len(candidates))
+    picked = candidates if options.all else random.Random(seed).sample(candidates, amount)
+    console = Console(highlight=False, width=160)
+    console.print(
+        f"seed {seed}: {amount} of {len(candidates)} faults, {len(excluded)} changes alter nothing", markup=False
+    )
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        copies = [_copy(Path(folder, str(number))) for number in range(options.jobs)]
+        unharmed = _run_tests(copies[0], ROOMS)
+        if unharmed != "survived":
+            console.print("the tests fail without any fault: mend them first")
+            return 2
+        results = _plant_all(picked, copies, console if options.all else None)
+    table = Table("file", "line", "change", "noticed", box=None)
+    for change, outcome in results:
+        noticed = "NO" if outcome == "survived" else outcome
+        table.add_row(change.file, f"{change.number}: {change.line[:80]}", change.what[:48], noticed)
+    survivors = [change for change, outcome in results if outcome == "survived"]
+    if not options.all:
+        console.print(table, markup=False)
+    for change in survivors:
+        console.print(f"survived: {change.file}:{change.number}: {change.what}\n    {change.line}", markup=False)
+    console.print(f"{amount - len(survivors)} of {amount} noticed (seed {seed})")
+    return 1 if survivors else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("--seed", type=int, help="repeats a run; random otherwise")
+    parser.add_argument("--count", type=int, default=20, help="how many faults (20)")
+    parser.add_argument("--all", action="store_true", help="every fault there is: takes long")
+    parser.add_argument("--jobs", type=int, default=min(4, os.cpu_count() or 1), help="how many at once")
+    parser.add_argument("--rooms", nargs="+", choices=ROOMS, default=list(ROOMS))
+    return parser
+
+
+def _all_changes(rooms: Sequence[str]) -> list[Change]:
+    files = [file for room in rooms for file in sorted((ROOT / "jetbridge" / room).rglob("*.py"))]
+    return [
+        change
+        for file in files
+        for change in changes(file.relative_to(ROOT).as_posix(), file.read_text(encoding="utf-8"))
+    ]
+
+
+def _name(change: Change) -> tuple[str, str, str]:
+    return change.file, change.line, change.what
+
+
+def _equivalent(every: Sequence[Change]) -> set[tuple[str, str, str]]:
+    """The listed changes; one that matches nothing any more is told, so that the list doesn't rot."""
+    entries = yaml.safe_load(EQUIVALENT.read_text(encoding="utf-8")) or []
+    listed = {(entry["file"], entry["line"], change) for entry in entries for change in entry["changes"]}
+    rooms = {change.file.split("/")[1] for change in every}
+    for file, line, what in sorted(listed - {_name(change) for change in every}):
+        if file.split("/")[1] in rooms:
+            print(f"equivalent.yaml lists what isn't there any more: {file}: {line!r}: {what}", file=sys.stderr)
+    return listed & {_name(change) for change in every}
+
+
+def _copy(folder: Path) -> Path:
+    for name in (*NEEDED, *(f"tests/unit/{room}" for room in ROOMS)):
+        source, target = ROOT / name, folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        elif source.exists():
+            shutil.copy(source, target)
+    return folder
+
+
+def _plant_all(picked: Sequence[Change], copies: Sequence[Path], progress: Console | None) -> list[tuple[Change, str]]:
+    free: SimpleQueue[Path] = SimpleQueue()
+    for copy in copies:
+        free.put(copy)
+
+    def plant(change: Change) -> tuple[Change, str]:
+        copy = free.get()
+        try:
+            outcome = _plant(copy, change)
+        finally:
+            free.put(copy)
+        if progress and outcome == "survived":
+            progress.print(f"survived: {change.file}:{change.number}: {change.what}", markup=False)
+        return change, outcome
+
+    with ThreadPoolExecutor(max_workers=len(copies)) as pool:
+        return list(pool.map(plant, picked))
+
+
+def _plant(copy: Path, change: Change) -> str:
+    target = copy / change.file
+    original = target.read_text(encoding="utf-8")
+    room = change.file.split("/")[1]
+    try:
+        target.write_text(change.source, encoding="utf-8")
+        # The room's own tests first: they notice soonest.
+        return _run_tests(copy, (room, *(other for other in ROOMS if other != room)))
+    finally:
+        target.write_text(original, encoding="utf-8")
+
+
+def _run_tests(copy: Path, rooms: Sequence[str]) -> str:
+    """``survived``, or how the fault was noticed: ``failed`` or ``timeout``."""
+    folders = [f"tests/unit/{room}" for room in rooms if any((copy / f"tests/unit/{room}").glob("test_*.py"))]
+    command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *folders]
+    # Without .pyc files, so that a file written twice within a second is never mistaken for the first.
+    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
+    started = time.monotonic()
+    try:
+        ended = subprocess.run(command, cwd=copy, env=environment, capture_output=True, timeout=TIMEOUT, check=False)
+    except subprocess.TimeoutExpired:
+        return "timeout"
+    if ended.returncode == 0:
+        return "survived"
+    return f"failed after {time.monotonic() - started:.1f} s"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
