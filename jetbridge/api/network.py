@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from fastapi import APIRouter, Request
 
@@ -71,7 +71,7 @@ def _add_networks(routes: APIRouter, services: ApiServices) -> None:
         return {"network": network_view(get_network(services.database, network_id))}
 
     @routes.post("/v2.0/networks")
-    def create() -> NoReturn:
+    def create() -> Any:
         raise Forbidden(
             reason="networks are those of the hosts: define one with `virsh net-define`, or a bridge on the host"
         )
@@ -101,7 +101,7 @@ def _add_empty(routes: APIRouter) -> None:
         def index() -> Any:
             return {collection.replace("-", "_"): []}
 
-        def show(key: str) -> NoReturn:
+        def show(key: str) -> Any:
             raise NotFound(noun=collection, key=key)
 
         routes.add_api_route(f"/v2.0/{collection}", index)

@@ -67,6 +67,7 @@ def _play(fleet: Fleet, teller: Teller) -> Story:
                 raise CliError(f"{fleet.path}: no free device for {_wanted(aliases)}. {_offered(pools)}")
             extra = _lines_for(journey, fleet, pools, alias_of_pool)
         # The configuration of a service is fixed when it starts: it is started anew with the lines it lacked.
+        teller.say(f"{fleet.path} has no alias: the demo adds {_shown(extra)}", "dim")
         fleet = _with_lines(fleet, extra)
         with _service(fleet, Path(folder), teller) as (journey, aliases):
             target = find_target(aliases, journey.wait_for_hosts(aliases))
@@ -119,6 +120,7 @@ def _travel(journey: Journey, alias: Alias, teller: Teller) -> Story:
     story.free_after = journey.free_in(journey.pools())
     _prove(story.free_after == story.free_before, "given back", story.free_before, story.free_after)
     teller.say(f"the device is back: {story.free_after} free on {story.host}", "bold green")
+    teller.say("Now with a service that stays: jetbridge up --fleet FILE, then openstack server create ...", "dim")
     return story
 
 
@@ -137,7 +139,7 @@ def _lines_for(journey: Journey, fleet: Fleet, pools: Mapping[str, Sequence[Any]
             return {"alias": alias_of_pool(pool)}
     for host in journey.story.hosts:
         found = journey.client.get("/jetbridge/v1/scan", host=host)["functions"]
-        for function in sorted(found, key=lambda each: not _is_gpu(each)):
+        for function in sorted(found, key=lambda each: (bool(each["warnings"]), not _is_gpu(each))):
             if (suggestion := function["suggestion"]) is not None:
                 return {key: _parsed(suggestion[key]) for key in ("device_spec", "alias")}
     raise CliError(
@@ -165,6 +167,12 @@ def _with_lines(fleet: Fleet, extra: Mapping[str, Any]) -> Fleet:
     # A host's own configuration carries the fleet's.
     hosts = tuple(replace(host, config=merged(host.config)) for host in fleet.hosts)
     return replace(fleet, config=merged(fleet.config), hosts=hosts)
+
+
+def _shown(extra: Mapping[str, Any]) -> str:
+    import json
+
+    return " and ".join(f"{key} = {json.dumps(value)}" for key, value in extra.items())
 
 
 def _wanted(aliases: AliasTable) -> str:

@@ -239,8 +239,11 @@ class Journey:
         self.events.put(SeamEvent(Seam.REST, "client", "api", what, None, self.story.server or None, time.time()))
 
     def _listen(self) -> None:
+        heard = []
         while not self.events.empty():
-            event = self.events.get()
+            heard.append(self.events.get())
+        # A call is told when it is over, and what it caused before that.
+        for event in sorted(heard, key=lambda event: event.at):
             self.story.events.append(event)
             self.tell(event)
 

@@ -109,8 +109,9 @@ class ImageDirectory:
                 raise Conflict(f"Image {image_id} is protected: unset that first (openstack image set --unprotected)")
             users = rows.servers_using(conn, image_id)
             if users:
+                count = "1 server" if len(users) == 1 else f"{len(users)} servers"
                 raise Conflict(
-                    f"Image {image_id} is the base of the disks of {len(users)} servers ({', '.join(users[:3])}"
+                    f"Image {image_id} is the base of the disks of {count} ({', '.join(users[:3])}"
                     f"{', ...' if len(users) > 3 else ''}): delete them first"
                 )
             rows.delete(conn, image_id)
