@@ -11,6 +11,7 @@ from pathlib import Path
 
 from jetbridge.errors import DomainNotFound, HypervisorError
 from jetbridge.model.fleet import FleetHost
+from jetbridge.virt.capabilities import host_resources
 from jetbridge.virt.connection import DiskRequest, DomainInfo, HypervisorEvent, HypervisorVersion, NetworkInfo
 from jetbridge.virt.nodedev import NodeDevice, parse_node_device
 from jetbridge.virt.simulated.documents import mdev_document
@@ -23,7 +24,7 @@ from jetbridge.virt.simulated.guest import (
     remove_pci_device,
 )
 from jetbridge.virt.simulated.hardware import hardware_of
-from jetbridge.virt.simulated.host_xml import DOMAIN_CAPABILITIES, capabilities_document
+from jetbridge.virt.simulated.host_xml import DOMAIN_CAPABILITIES
 from jetbridge.virt.simulated.machine import SimulatedMachine
 from jetbridge.virt.simulated.rules import (
     PciUse,
@@ -86,8 +87,7 @@ class SimulatedConnection:
 
     def capabilities(self) -> str:
         with self._call("capabilities"):
-            given = self._machine.hardware.capabilities if self._machine.spec.numa is None else None
-            return given or capabilities_document(self._machine.spec)
+            return self._machine.capabilities()
 
     def domain_capabilities(self) -> str | None:
         with self._call("domain_capabilities"):
@@ -122,7 +122,8 @@ class SimulatedConnection:
                 raise Refused("Requested operation is not valid: domain is already running")
             assert domain.xml is not None
             document = read_domain(domain.xml)
-            check_resources(document, self._machine.spec.networks)
+            resources = host_resources(self._machine.capabilities(), None, None)
+            check_resources(document, self._machine.spec.networks, resources)
             check_devices(document.pci, name, memory.domains, self._machine)
             check_mdevs(document.mdevs, name, memory.domains, self._mdev_uuids(memory))
             domain.mdevs = list(document.mdevs)

@@ -15,6 +15,7 @@ from jetbridge.model.fleet import FleetHost
 from jetbridge.virt.connection import HypervisorEvent
 from jetbridge.virt.nodedev import parse_node_device
 from jetbridge.virt.simulated.hardware import Hardware, Part, hardware_of
+from jetbridge.virt.simulated.host_xml import capabilities_document
 from jetbridge.virt.simulated.state import Memory, Store
 
 logger = logging.getLogger(__name__)
@@ -61,6 +62,11 @@ class SimulatedMachine:
                 raise
 
     # --- the host's hardware ---
+
+    def capabilities(self) -> str:
+        """Those of the real documents, unless the fleet file says the NUMA cells itself."""
+        given = self.hardware.capabilities if self.spec.numa is None else None
+        return given or capabilities_document(self.spec)
 
     def parts(self) -> Mapping[str, Part]:
         return self.hardware.parts

@@ -10,6 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
+from jetbridge.errors import InvalidConfiguration
+from jetbridge.virt.capabilities import HostResources, parse_cpu_set
 from jetbridge.virt.simulated.hardware import Part
 from jetbridge.virt.simulated.state import Domain
 from jetbridge.virt.vfio import VFIO_DRIVERS, blocks_group
@@ -30,7 +32,8 @@ class PciUse:
 
 @dataclass(frozen=True)
 class DomainDocument:
-    """What of a domain's XML matters to the rules. ``files`` must exist when it starts."""
+    """What of a domain's XML matters to the rules. ``files`` must exist when it starts; ``host_cpus`` and ``host_nodes``
+    are those it is tied to."""
 
     name: str
     uuid: str
@@ -41,6 +44,8 @@ class DomainDocument:
     networks: tuple[str, ...]
     bridges: tuple[str, ...]
     files: tuple[str, ...]
+    host_cpus: frozenset[int] = frozenset()
+    host_nodes: frozenset[int] = frozenset()
 
 
 @lru_cache(maxsize=1024)
@@ -90,6 +95,8 @@ def read_domain(xml: str) -> DomainDocument:
         networks=tuple(str(source.get("network")) for source in sources if source.get("network")),
         bridges=tuple(str(source.get("bridge")) for source in sources if source.get("bridge")),
         files=tuple(str(file) for file in files if file),
+        host_cpus=_sets(root, "cpuset", "vcpu", "cputune/vcpupin", "cputune/emulatorpin"),
+        host_nodes=_sets(root, "nodeset", "numatune/memory", "numatune/memnode"),
     )
 
 
@@ -100,6 +107,16 @@ def _uuid(text: str | None) -> str:
         return str(uuid.UUID(text))
     except ValueError as error:
         raise Refused("XML error: malformed uuid element") from error
+
+
+def _sets(root: Element, attribute: str, *paths: str) -> frozenset[int]:
+    found: set[int] = set()
+    for element in (element for path in paths for element in root.findall(path)):
+        try:
+            found |= parse_cpu_set(element.get(attribute), attribute) or frozenset()
+        except InvalidConfiguration as error:
+            raise Refused(f"invalid argument: Failed to parse bitmap '{element.get(attribute)}'") from error
+    return frozenset(found)
 
 
 def _devices(root: Element) -> Iterable[Element]:
@@ -149,8 +166,15 @@ class Machine(Protocol):
     def driver_of(self, address: str) -> str | None: ...
 
 
-def check_resources(document: DomainDocument, networks: Iterable[str]) -> None:
-    """Networks and files that a domain needs to start."""
+def check_resources(document: DomainDocument, networks: Iterable[str], host: HostResources) -> None:
+    """CPUs, nodes, networks and files that a domain needs to start."""
+    cells = host.topology.cells if host.topology else ()
+    nodes = {cell.id for cell in cells} or {0}
+    cpus = frozenset().union(*(cell.cpus for cell in cells)) or frozenset(range(host.vcpus))
+    if absent := document.host_nodes - nodes:
+        raise Refused(f"unsupported configuration: NUMA node {min(absent)} is unavailable")
+    if document.host_cpus - cpus:
+        raise Refused("Unable to write to 'cpuset.cpus': Numerical result out of range")
     known = set(networks)
     for network in document.networks:
         if network not in known:

@@ -12,6 +12,7 @@ import pytest
 
 from jetbridge.errors import DomainNotFound, HypervisorError, ProbeFailed
 from jetbridge.virt.connection import DiskRequest, DomainInfo, HypervisorConnection, HypervisorEvent
+from jetbridge.virt.guest import hostdevs_of, uses_nvram
 from jetbridge.virt.nodedev import parse_node_device
 from jetbridge.virt.simulated import SimulatedConnection, SimulatedHostFiles
 from jetbridge.virt.xml import parse_xml
@@ -74,6 +75,14 @@ def test_a_life(tmp_path: Path) -> None:
     connection.undefine_domain(A)
     assert connection.domains() == []
     assert events == [HypervisorEvent("domain-started", A), HypervisorEvent("domain-stopped", A)]
+
+
+def test_what_it_returns_can_be_read_like_libvirts(tmp_path: Path) -> None:
+    connection, _ = opened(tmp_path, T4S)
+    boot(connection, A, GPU, OTHER)
+    live = connection.domain_xml(A)
+    assert hostdevs_of(live) == (GPU, OTHER)
+    assert not uses_nvram(live)
 
 
 def test_calls_that_must_not_fail(tmp_path: Path) -> None:
@@ -260,6 +269,23 @@ def test_a_network_or_disk_that_is_not_there(tmp_path: Path) -> None:
     disk = "<disk type='file' device='disk'><source file='/nowhere/disk'/><target dev='vda'/></disk>"
     connection.define_domain(domain(A, GPU, extra=disk))
     assert "Cannot access storage file '/nowhere/disk'" in refused(connection, A)
+
+
+@pytest.mark.parametrize(
+    ("element", "words"),
+    [
+        ("<numatune><memory mode='strict' nodeset='0,2'/></numatune>", "NUMA node 2 is unavailable"),
+        ("<cputune><vcpupin vcpu='0' cpuset='7-8'/></cputune>", "Numerical result out of range"),
+        ("<cputune><emulatorpin cpuset='64'/></cputune>", "Numerical result out of range"),
+    ],
+)
+def test_cpus_and_nodes_that_the_host_does_not_have(tmp_path: Path, element: str, words: str) -> None:
+    connection, _ = opened(tmp_path, "numa: {cells: 2, cpus_per_cell: 4, memory_mb_per_cell: 4096}")
+    connection.define_domain(domain(A).replace("<os>", f"{element}<os>"))
+    assert words in refused(connection, A)
+    good = "<cputune><vcpupin vcpu='0' cpuset='7'/></cputune><numatune><memory mode='strict' nodeset='1'/></numatune>"
+    connection.define_domain(domain(A).replace("<os>", f"{good}<os>"))
+    connection.start_domain(A)
 
 
 @pytest.mark.parametrize(
