@@ -95,7 +95,7 @@ def _without_foreign(path: Path, sections: Sections, warnings: list[str]) -> Sec
             f"[{section}]{name}"
             for section in left_out
             for name in sections[section]
-            if section != "database" and (options.lookup(section, name) or options.lookup_old(section, name))
+            if options.lookup(section, name) or options.lookup_old(section, name)
         ]
         also = f" Of these Jetbridge knows {', '.join(known)}: repeat there what you want to keep." if known else ""
         warnings.append(

@@ -272,17 +272,6 @@ def _services() -> list[Setting]:
             "the path of a file",
         ),
         Setting(
-            "database",
-            "database_connection",
-            cfg.StrOpt(
-                "connection",
-                secret=True,
-                help="URL of the database, for example sqlite:////var/lib/jetbridge/jetbridge.sqlite3. Without it: a file in the state "
-                "folder. Read from jetbridge*.conf only: another system's data is never touched.",
-            ),
-            "a URL such as sqlite:////var/lib/jetbridge/jetbridge.sqlite3",
-        ),
-        Setting(
             "jetbridge",
             "keep_days",
             cfg.IntOpt("keep_days", min=1, help="For how many days it is kept why each host was chosen or refused."),
@@ -299,7 +288,7 @@ def _services() -> list[Setting]:
 
 SETTINGS: tuple[Setting, ...] = (*_pci(), *_scheduling(), *_compute(), *_services())
 
-SECTIONS_WITHOUT_OPTIONS_YET = ("devices", "cyborg", "neutron")
+SECTIONS_WITHOUT_OPTIONS_YET = ("database", "devices", "cyborg", "neutron")
 """Sections for parts that this version doesn't have: read, and what they say has no effect."""
 
 PLACEMENT_FIELDS = frozenset({"pci_report_in_placement", "pci_in_placement"})

@@ -51,7 +51,5 @@ class Settings:
     # [jetbridge]
     keep_days: int = 14
     workers: int = 16
-    # [database]
-    database_connection: str | None = None  # None: an SQLite file in the state folder
     # the file each option came from, for messages: (group, option) -> path
     origins: Mapping[tuple[str, str], str] = field(default_factory=dict)
