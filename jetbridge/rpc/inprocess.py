@@ -104,7 +104,7 @@ class InProcessBus:
             raise
         except Exception as error:
             failure = type(error).__name__
-            logger.exception("[%s] %s.%s failed", context.request_id, topic, method)
+            logger.exception("%s of %s failed", method, _target(topic, server), extra=_about(context, message))
             raise JetbridgeError(f"{_target(topic, server)} failed in {method}: {failure}: {error}") from error
         finally:
             seconds = time.monotonic() - started
@@ -151,11 +151,11 @@ class InProcessBus:
     ) -> None:
         try:
             if self._dropping:
-                logger.warning("[%s] dropped %s to %s", context.request_id, method, _target(topic, server))
+                logger.warning("Dropped %s to %s", method, _target(topic, server), extra=_about(context, message))
                 return
             self._run_inside(handler, context, message)
         except Exception:
-            logger.exception("[%s] %s of %s failed", context.request_id, method, _target(topic, server))
+            logger.exception("%s of %s failed", method, _target(topic, server), extra=_about(context, message))
         finally:
             self._ended()
 
@@ -185,7 +185,7 @@ class InProcessBus:
         seconds: float | None,
         failure: str | None,
     ) -> None:
-        uuids = message.get("server_uuids") or [message.get("server_uuid")]
+        uuids = _servers(message)
         essentials = {"servers": str(len(uuids))} if len(uuids) > 1 else {}
         if failure is not None:
             essentials["error"] = failure
@@ -196,6 +196,15 @@ class InProcessBus:
             self._events(event)
         except Exception:
             logger.exception("A listener failed on %s", event)
+
+
+def _servers(message: Mapping[str, Any]) -> list[Any]:
+    return message.get("server_uuids") or [message.get("server_uuid")]
+
+
+def _about(context: RequestContext, message: Mapping[str, Any]) -> dict[str, Any]:
+    """What a log line says of the request it belongs to."""
+    return {"request_id": context.request_id, "server": _servers(message)[0]}
 
 
 def _target(topic: str, server: str | None) -> str:

@@ -114,19 +114,20 @@ def test_an_unforeseen_error_of_a_call_comes_as_ours_and_is_logged(
     office.bus.serve("conductor", {"fail": lambda context, payload: {"x": 1 // 0}})
     with pytest.raises(JetbridgeError, match="conductor failed in fail: ZeroDivisionError"):
         call(office.bus, "fail")
-    assert "req-1" in caplog.text
+    assert [record.request_id for record in caplog.records] == ["req-1"]
     assert "Traceback" in caplog.text
 
 
 def test_a_failed_cast_is_logged_and_kills_no_worker(office: Office, caplog: pytest.LogCaptureFixture) -> None:
     office.bus.serve("conductor", {"fail": lambda context, payload: {"x": 1 // 0}, "build": office.note})
     for _ in range(4):
-        cast(office.bus, "fail")
+        cast(office.bus, "fail", {"server_uuid": "s1"})
     cast(office.bus, "build")
     office.bus.stop()
     assert len(office.arrived) == 1
     assert caplog.text.count("ZeroDivisionError") == 4
-    assert "[req-1] fail of conductor failed" in caplog.text
+    assert "fail of conductor failed" in caplog.text
+    assert {(record.request_id, record.server) for record in caplog.records} == {("req-1", "s1")}
 
 
 def test_a_listener_that_fails_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -253,5 +254,5 @@ def test_stop_drops_what_waits_too_long_and_says_so(caplog: pytest.LogCaptureFix
     assert not stopper.is_alive()
     assert len(office.arrived) == 2
     assert "5 messages unfinished" in caplog.text
-    assert caplog.text.count("dropped build") == 3
+    assert caplog.text.count("Dropped build") == 3
     office.pool.shutdown()
