@@ -231,7 +231,7 @@ def local_agent(kit: AgentKit, settings: Settings, state_dir: Path) -> ComputeAg
     from jetbridge.virt.libvirt.connection import LibvirtConnection  # needs libvirt-python, which a fleet doesn't
     from jetbridge.virt.libvirt.files import LocalHostFiles
 
-    name = socket.gethostname()
+    name = settings.host or socket.gethostname()
     connection = LibvirtConnection(settings.connection_uri, name, state_dir)
     disk_gb = shutil.disk_usage(state_dir).total // 1024**3
     return kit.agent(name, connection, LocalHostFiles("/"), settings, disk_gb)

@@ -93,7 +93,7 @@ class AllInOne:
         aliases = parse_aliases(settings.pci_alias, pci_in_placement=settings.pci_in_placement)
         self.state.take()
         undo.callback(self.state.release)
-        undo.callback(stop_logging, log_to_file(self.state.log))
+        undo.callback(stop_logging, log_to_file(self.state.log, logging.DEBUG if settings.debug else logging.INFO))
         server = HttpServer(self._listen, self._port)
         undo.callback(server.stop)
 
@@ -149,7 +149,7 @@ class AllInOne:
 
     def _serve_brain(self, settings: Settings) -> None:
         """Scheduler and conductor; the conductor first gives an answer to the requests that an earlier process left."""
-        host = socket.gethostname()
+        host = settings.host or socket.gethostname()
 
         def register(conn: Connection) -> None:
             for binary, topic in (("nova-conductor", "conductor"), ("nova-scheduler", "scheduler")):
