@@ -140,14 +140,20 @@ def _named(request: str) -> str:
 # --- CPUs -------------------------------------------------------------------------------------
 
 
+def _shared_cpus(host: HostCell) -> int:
+    """CPUs for shared guests. Where the host divides nothing (no cpu_dedicated_set) pinning takes CPUs away from them."""
+    return len(host.cpus - host.pinned)
+
+
 def _shared_shortage(host: HostCell, need: CellNeed) -> Shortage | None:
-    if need.shared <= len(host.cpus):
+    available = _shared_cpus(host)
+    if need.shared <= available:
         return None
     return Shortage(
         "numa.cpu",
         f"a guest cell wants {counted(need.shared, 'shared CPU')} in one host cell",
-        len(host.cpus),
-        f"the most in one host cell is {len(host.cpus)}: use more NUMA nodes, or a larger [compute]cpu_shared_set",
+        available,
+        f"the most in one host cell is {available}: use more NUMA nodes, or a larger [compute]cpu_shared_set",
     )
 
 
@@ -155,7 +161,7 @@ def _limit_shortage(host: HostCell, need: CellNeed, limits: NumaLimits) -> Short
     """Overcommit of what isn't dedicated. A dedicated guest's CPUs and memory are never overcommitted."""
     if need.cpu_policy is CpuPolicy.DEDICATED:
         return None
-    free_cpus = int(len(host.cpus) * limits.cpu_allocation_ratio) - host.cpu_usage
+    free_cpus = int(_shared_cpus(host) * limits.cpu_allocation_ratio) - host.cpu_usage
     if need.shared > free_cpus:
         return Shortage(
             "numa.cpu",

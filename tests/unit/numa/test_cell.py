@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -45,7 +46,7 @@ def test_only_the_first_guest_cell_has_an_emulator_thread() -> None:
 def test_siblings_that_are_not_for_pinning_don_t_make_a_core_of_two_threads() -> None:
     """Only one thread of each core is in cpu_dedicated_set: require has no core to use."""
     cell = host_cell(0, dedicated=4, threads=2)
-    half = host(type(cell)(**{**vars(cell), "pinnable": frozenset({0, 2})}))
+    half = host(replace(cell, pinnable=frozenset({0, 2})))
     assert not isinstance(fit_server(half, guest(dedicated=2, thread_policy="require"), (), ()), ServerFit)
     assert isinstance(fit_server(half, guest(dedicated=2), (), ()), ServerFit)
 
@@ -57,3 +58,14 @@ def test_the_hint_is_of_the_cell_that_came_nearest_and_equal_wants_are_told_once
     assert [(reason.text, reason.hint) for reason in answer.reasons] == [
         ("a guest cell wants 4 free dedicated CPUs in one host cell", "the most free in one host cell is 3 of 4")
     ]
+
+
+def test_where_all_cpus_are_for_both_pinned_ones_are_no_shared_ones() -> None:
+    """A host without cpu_dedicated_set and cpu_shared_set."""
+    undivided = replace(host_cell(0, dedicated=4, pinned=3), cpus=frozenset(range(4)))
+    assert isinstance(fit_server(host(undivided), guest(shared=1), (), ()), ServerFit)
+    assert not isinstance(fit_server(host(undivided), guest(shared=2), (), ()), ServerFit)
+    one_left = replace(undivided, cpu_usage=2)
+    for ratio, fits in ((2.0, False), (3.0, True)):
+        answer = fit_server(host(one_left), guest(shared=1), (), (), limits=NumaLimits(ratio, 1.0))
+        assert isinstance(answer, ServerFit) is fits
