@@ -212,7 +212,7 @@ def _pins(host: HostCell, need: CellNeed) -> Sequence[int] | Shortage:
     packed = _pack(groups, count, 2 if need.thread_policy is ThreadPolicy.REQUIRE else 1)
     if packed is not None:
         return packed
-    if need.thread_policy in (ThreadPolicy.REQUIRE, ThreadPolicy.ISOLATE):
+    if need.thread_policy is ThreadPolicy.REQUIRE:
         whole = sum(len(group) for group in groups if len(group) > 1)
         return Shortage(
             "numa.pinning",
