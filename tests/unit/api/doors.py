@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,17 @@ class Door:
         return getattr(self.client, name)
 
 
+@cache
+def empty_database() -> bytes:
+    """An upgraded database without rows: migrating one for each test would take most of the time."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "jetbridge.sqlite3"
+        database = Database(f"sqlite:///{path}")
+        database.upgrade()
+        database.close()
+        return path.read_bytes()
+
+
 @contextmanager
 def open_door(
     folder: Path,
@@ -48,8 +61,8 @@ def open_door(
     url: str = URL,
 ) -> Iterator[Door]:
     settings = settings or Settings()
+    (folder / "jetbridge.sqlite3").write_bytes(empty_database())
     database = Database(f"sqlite:///{folder / 'jetbridge.sqlite3'}")
-    database.upgrade()
     with ThreadPoolExecutor(2) as pool:
         services = ApiServices(
             database=database,
