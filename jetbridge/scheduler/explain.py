@@ -24,7 +24,7 @@ class _Told:
 
 
 def summary(verdicts: Sequence[Verdict]) -> str:
-    """By filter: how many hosts fell, and why; what refused the most hosts comes first.
+    """By filter: how many hosts fell, and why; what refused the most hosts comes first. Then what would have helped.
 
     Hosts of the same rule and text count together; the hint told is that of the first of them.
     """
@@ -32,30 +32,34 @@ def summary(verdicts: Sequence[Verdict]) -> str:
         return "No compute host is known: start an agent, and see that it reports."
     refused = [verdict for verdict in verdicts if not verdict.passed]
     parts: list[str] = []
-    for name, _ in Counter(verdict.filter for verdict in refused).most_common():
-        mine = [verdict for verdict in refused if verdict.filter == name]
+    hints: list[str] = []
+    for name, count in Counter(verdict.filter for verdict in refused).most_common():
+        groups = _grouped(verdict for verdict in refused if verdict.filter == name)
         verb = "refused " if not parts else ""
-        parts.append(f"{len(mine)} {verb}by {name} ({_reasons(mine)})")
-    return _cut(f"{counted(len(verdicts), 'host')} considered: {', '.join(parts)}")
+        parts.append(f"{count} {verb}by {name} ({_reasons(groups)})")
+        hints += [group.reason.hint for group in groups[:MOST_REASONS] if group.reason.hint]
+    told = list(dict.fromkeys(hints))[:MOST_REASONS]
+    advice = f". {'Hint' if len(told) == 1 else 'Hints'}: {'; '.join(told)}" if told else ""
+    return _cut(f"{counted(len(verdicts), 'host')} considered: {', '.join(parts)}{advice}")
 
 
-def _reasons(verdicts: Iterable[Verdict]) -> str:
+def _grouped(verdicts: Iterable[Verdict]) -> list[_Told]:
+    """The most frequent first."""
     groups: dict[tuple[str, str], _Told] = {}
     for verdict in verdicts:
         if verdict.reason is not None:
             key = verdict.reason.rule, verdict.reason.text
             known = groups.get(key, _Told(verdict.reason, 0))
             groups[key] = _Told(known.reason, known.hosts + 1)
-    ordered = sorted(groups.values(), key=lambda told: -told.hosts)
-    if len(ordered) == 1:
-        return _sentence(ordered[0].reason)
-    told = [f"{group.hosts}: {_sentence(group.reason)}" for group in ordered[:MOST_REASONS]]
-    rest = sum(group.hosts for group in ordered[MOST_REASONS:])
+    return sorted(groups.values(), key=lambda told: -told.hosts)
+
+
+def _reasons(groups: Sequence[_Told]) -> str:
+    if len(groups) == 1:
+        return groups[0].reason.text
+    told = [f"{group.hosts}: {group.reason.text}" for group in groups[:MOST_REASONS]]
+    rest = sum(group.hosts for group in groups[MOST_REASONS:])
     return "; ".join([*told, f"{rest} for other reasons"] if rest else told)
-
-
-def _sentence(reason: Reason) -> str:
-    return f"{reason.text}; hint: {reason.hint}" if reason.hint else reason.text
 
 
 def _cut(text: str) -> str:

@@ -33,7 +33,7 @@ def test_hosts_that_differ_only_in_counts_are_told_together_with_one_hint() -> N
     one = Reason("numa.cpu", "4 dedicated CPUs wanted", before=1, hint="the most is 1")
     two = Reason("numa.cpu", "4 dedicated CPUs wanted", before=2, hint="the most is 2")
     assert summary([refused("a", "F", one), refused("b", "F", two)]) == (
-        "2 hosts considered: 2 refused by F (4 dedicated CPUs wanted; hint: the most is 1)"
+        "2 hosts considered: 2 refused by F (4 dedicated CPUs wanted). Hint: the most is 1"
     )
 
 
@@ -44,6 +44,18 @@ def test_the_most_frequent_reasons_first_and_the_rest_counted() -> None:
     verdicts += [refused("c", "F", Reason("r", "another")), refused("d", "F", Reason("r", "last"))]
     assert summary(verdicts) == (
         "8 hosts considered: 8 refused by F (3: frequent; 2: less so; 1: rare; 2 for other reasons)"
+    )
+
+
+def test_hints_come_last_each_once() -> None:
+    """A fault's message is short: what happened must not be cut off for the sake of advice."""
+    verdicts = [
+        refused("a", "F", Reason("r", "one", hint="do this")),
+        refused("b", "F", Reason("r", "two", hint="do that")),
+        refused("c", "G", Reason("r", "three", hint="do this")),
+    ]
+    assert summary(verdicts) == (
+        "3 hosts considered: 2 refused by F (1: one; 1: two), 1 by G (three). Hints: do this; do that"
     )
 
 

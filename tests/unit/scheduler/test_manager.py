@@ -71,7 +71,7 @@ def test_no_host_says_by_rule_how_many_fell_and_why(cloud: Cloud) -> None:
     assert text.startswith(
         "No valid host was found. 3 hosts considered: 2 refused by PciPassthroughFilter (the host has no free device"
     )
-    assert ", 1 by ComputeFilter (disabled: maintenance; hint: openstack compute service set --enable" in text
+    assert ", 1 by ComputeFilter (disabled: maintenance). Hint: openstack compute service set --enable" in text
 
 
 def test_verdicts_are_kept_by_identical_reason_and_pass(cloud: Cloud) -> None:
