@@ -9,8 +9,8 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
-from sqlalchemy.sql import Select
 
+from jetbridge.db.batches import narrowed
 from jetbridge.db.clock import utcnow
 from jetbridge.db.codec import guest_topology_from_text, host_topology_from_text, topology_to_text
 from jetbridge.db.tables import compute_nodes, instance_extra, instances
@@ -19,8 +19,6 @@ from jetbridge.numa.topology import GuestTopology, HostTopology
 
 _t = compute_nodes.c
 _i = instances.c
-
-MOST_IDS_IN_A_STATEMENT = 500
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,7 @@ def by_uuid(conn: Connection, uuid: str) -> ComputeNode:
 def listing(conn: Connection, compute_node_ids: Collection[int] | None = None) -> list[ComputeNode]:
     """All hosts (or the given ones) by id."""
     query = sa.select(compute_nodes).where(_t.deleted == 0).order_by(_t.id)
-    rows = conn.execute(_narrowed(query, _t.id, compute_node_ids))
+    rows = conn.execute(narrowed(query, _t.id, compute_node_ids))
     return [_node(row) for row in rows if compute_node_ids is None or row.id in compute_node_ids]
 
 
@@ -158,7 +156,7 @@ def usage(conn: Connection, compute_node_ids: Collection[int] | None = None) -> 
         .where(_i.compute_node_id.is_not(None), _i.deleted == 0)
         .group_by(_i.compute_node_id)
     )
-    rows = conn.execute(_narrowed(query, _i.compute_node_id, compute_node_ids))
+    rows = conn.execute(narrowed(query, _i.compute_node_id, compute_node_ids))
     return {
         row.compute_node_id: Usage(int(row.vcpus), int(row.memory_mb), int(row.disk_gb), int(row.servers))
         for row in rows
@@ -185,20 +183,13 @@ def guest_topologies_by_server(
         .order_by(_i.id)
     )
     found: dict[int, dict[str, GuestTopology]] = {}
-    for row in conn.execute(_narrowed(query, _i.compute_node_id, compute_node_ids)):
+    for row in conn.execute(narrowed(query, _i.compute_node_id, compute_node_ids)):
         if compute_node_ids is not None and row.compute_node_id not in compute_node_ids:
             continue
         topology = guest_topology_from_text(row.numa_topology)
         assert topology is not None
         found.setdefault(row.compute_node_id, {})[row.uuid] = topology
     return dict(found)
-
-
-def _narrowed(query: Select[Any], column: sa.Column[Any], ids: Collection[int] | None) -> Select[Any]:
-    # A long list would pass SQLite's limit of variables: everything is read then, and the caller picks.
-    if ids is None or len(ids) > MOST_IDS_IN_A_STATEMENT:
-        return query
-    return query.where(column.in_(list(ids)))
 
 
 def _columns(node: ComputeNode) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from datetime import datetime
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from jetbridge.db.batches import batches
 from jetbridge.db.clock import utcnow
 from jetbridge.db.tables import instance_faults
 
@@ -56,8 +57,7 @@ def add(
 def latest(conn: Connection, instance_uuids: Sequence[str]) -> dict[str, Fault]:
     """The newest fault of each server; servers without one are left out."""
     found: dict[str, Fault] = {}
-    for start in range(0, len(instance_uuids), 500):
-        batch = list(instance_uuids[start : start + 500])
+    for batch in batches(instance_uuids):
         newest = sa.select(sa.func.max(_t.id)).where(_t.instance_uuid.in_(batch)).group_by(_t.instance_uuid)
         for row in conn.execute(sa.select(instance_faults).where(_t.id.in_(newest))):
             found[row.instance_uuid] = Fault(

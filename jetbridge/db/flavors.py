@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
+from jetbridge.db.batches import batches
 from jetbridge.db.clock import utcnow
 from jetbridge.db.paging import EVERYTHING, Page, paged
 from jetbridge.db.tables import flavor_extra_specs, flavor_projects, flavors
@@ -188,15 +189,11 @@ def _store_specs(conn: Connection, flavor_id: int, specs: Mapping[str, str]) -> 
 def _specs(conn: Connection, flavor_ids: Sequence[int]) -> dict[int, dict[str, str]]:
     found: dict[int, dict[str, str]] = {}
     table = flavor_extra_specs
-    for ids in _batches(flavor_ids):
+    for ids in batches(flavor_ids):
         query = sa.select(table.c.flavor_id, table.c.key, table.c.value).where(table.c.flavor_id.in_(ids))
         for row in conn.execute(query.order_by(table.c.key)):
             found.setdefault(row.flavor_id, {})[row.key] = row.value
     return found
-
-
-def _batches(ids: Sequence[int], size: int = 500) -> Iterable[Sequence[int]]:
-    return (ids[start : start + size] for start in range(0, len(ids), size))
 
 
 def _flavor(row: Row[Any], specs: Mapping[str, str]) -> Flavor:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from jetbridge.db.batches import narrowed
 from jetbridge.db.tables import compute_nodes, host_networks
 
 _t = host_networks.c
@@ -37,9 +38,7 @@ def replace(conn: Connection, compute_node_id: int, networks: Iterable[HostNetwo
 
 def by_node(conn: Connection, compute_node_ids: Collection[int] | None = None) -> dict[int, frozenset[str]]:
     """Names by host; hosts without any are left out."""
-    query = sa.select(_t.compute_node_id, _t.name)
-    if compute_node_ids is not None and len(compute_node_ids) <= 500:
-        query = query.where(_t.compute_node_id.in_(list(compute_node_ids)))
+    query = narrowed(sa.select(_t.compute_node_id, _t.name), _t.compute_node_id, compute_node_ids)
     found: dict[int, set[str]] = {}
     for row in conn.execute(query):
         if compute_node_ids is None or row.compute_node_id in compute_node_ids:

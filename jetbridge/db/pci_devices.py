@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
+from jetbridge.db.batches import narrowed
 from jetbridge.db.clock import utcnow
 from jetbridge.db.codec import canonical, decoded
 from jetbridge.db.tables import compute_nodes, instances, pci_devices
@@ -17,9 +18,6 @@ from jetbridge.pci.device import Condition, DeviceType, PciDevice, Status
 from jetbridge.pci.pool import Pool, pool_order
 
 _t = pci_devices.c
-
-# SQLite allows 32766 variables in a statement; longer lists of ids are read whole and picked from.
-MOST_IDS_IN_A_STATEMENT = 500
 
 
 @dataclass(frozen=True)
@@ -122,12 +120,10 @@ def pools(conn: Connection, compute_node_ids: Collection[int] | None = None) -> 
         .where(_t.deleted == 0, _t.status == Status.AVAILABLE.value, _t.condition == Condition.OK.value)
         .group_by(*identity)
     )
-    if compute_node_ids is not None and len(compute_node_ids) <= MOST_IDS_IN_A_STATEMENT:
-        query = query.where(_t.compute_node_id.in_(list(compute_node_ids)))
     wanted = None if compute_node_ids is None else set(compute_node_ids)
     tags: dict[str, Mapping[str, str | None]] = {}  # thousands of pools share a handful of texts
     found: dict[int, list[Pool]] = {}
-    for row in conn.execute(query):
+    for row in conn.execute(narrowed(query, _t.compute_node_id, compute_node_ids)):
         if wanted is not None and row.compute_node_id not in wanted:
             continue
         if row.pool_tags not in tags:

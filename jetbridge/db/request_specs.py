@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from jetbridge.db.batches import batches
 from jetbridge.db.clock import utcnow
 from jetbridge.db.codec import canonical, decoded, flavor_from_json, flavor_to_json
 from jetbridge.db.tables import request_specs
@@ -50,8 +51,8 @@ def get_many(conn: Connection, instance_uuids: Iterable[str]) -> dict[str, Reque
     """Those that exist, in the order asked for."""
     wanted = list(dict.fromkeys(instance_uuids))
     found: dict[str, RequestSpec] = {}
-    for start in range(0, len(wanted), 500):
-        query = sa.select(_t.instance_uuid, _t.spec).where(_t.instance_uuid.in_(wanted[start : start + 500]))
+    for batch in batches(wanted):
+        query = sa.select(_t.instance_uuid, _t.spec).where(_t.instance_uuid.in_(batch))
         found.update((row.instance_uuid, from_json(decoded(row.spec))) for row in conn.execute(query))
     return {uuid: found[uuid] for uuid in wanted if uuid in found}
 

@@ -8,16 +8,16 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from jetbridge.db.batches import batches
 from jetbridge.db.tables import instance_metadata, tags
 
 _m = instance_metadata.c
-BATCH = 500
 
 
 def metadata_of(conn: Connection, uuids: Sequence[str]) -> dict[str, dict[str, str]]:
     """Metadata by server; servers without any are left out."""
     found: dict[str, dict[str, str]] = {}
-    for batch in _batches(uuids):
+    for batch in batches(uuids):
         query = sa.select(_m.instance_uuid, _m.key, _m.value).where(_m.instance_uuid.in_(batch)).order_by(_m.key)
         for row in conn.execute(query):
             found.setdefault(row.instance_uuid, {})[row.key] = row.value
@@ -42,7 +42,7 @@ def delete_metadata(conn: Connection, uuid: str, key: str) -> bool:
 def tags_of(conn: Connection, uuids: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Tags by server, sorted; servers without any are left out."""
     found: dict[str, list[str]] = {}
-    for batch in _batches(uuids):
+    for batch in batches(uuids):
         query = sa.select(tags.c.resource_id, tags.c.tag).where(tags.c.resource_id.in_(batch))
         for row in conn.execute(query.order_by(tags.c.tag)):
             found.setdefault(row.resource_id, []).append(row.tag)
@@ -79,7 +79,3 @@ def tag_conditions(
     if not_any_of:
         conditions.append(sa.not_(having(not_any_of, 1)))
     return conditions
-
-
-def _batches(values: Sequence[str]) -> Iterable[Sequence[str]]:
-    return (values[start : start + BATCH] for start in range(0, len(values), BATCH))

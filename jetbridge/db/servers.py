@@ -12,6 +12,7 @@ from sqlalchemy.engine import Connection, Row
 from sqlalchemy.sql import Select
 
 from jetbridge.db import server_labels
+from jetbridge.db.batches import batches
 from jetbridge.db.clock import utcnow
 from jetbridge.db.codec import (
     canonical,
@@ -140,8 +141,8 @@ def get_many(conn: Connection, uuids: Iterable[str]) -> dict[str, Server]:
     """Those of the given living servers that exist."""
     found: dict[str, Server] = {}
     wanted = list(dict.fromkeys(uuids))
-    for start in range(0, len(wanted), 500):
-        query = _select().where(_t.uuid.in_(wanted[start : start + 500]), _t.deleted == 0)
+    for batch in batches(wanted):
+        query = _select().where(_t.uuid.in_(batch), _t.deleted == 0)
         found.update((server.uuid, server) for server in _load(conn, query))
     return {uuid: found[uuid] for uuid in wanted if uuid in found}
 
@@ -150,9 +151,9 @@ def waiting(conn: Connection, uuids: Iterable[str]) -> frozenset[str]:
     """Those of the given servers that are alive, on no host yet, and not in ERROR: their claim is still to come."""
     found: set[str] = set()
     wanted = list(dict.fromkeys(uuids))
-    for start in range(0, len(wanted), 500):
+    for batch in batches(wanted):
         query = sa.select(_t.uuid).where(
-            _t.uuid.in_(wanted[start : start + 500]),
+            _t.uuid.in_(batch),
             _t.deleted == 0,
             _t.compute_node_id.is_(None),
             _t.vm_state != VmState.ERROR.value,

@@ -53,11 +53,7 @@ def register(
 ) -> None:
     """The process ``owner`` serves ``binary`` on ``hosts`` from now on. Rows that exist keep their id and whether they are disabled."""
     at = now or utcnow()
-    known = set(
-        conn.execute(sa.select(_t.host).where(_t.binary == binary, _t.deleted == 0, _t.host.in_(list(hosts)))).scalars()
-        if len(hosts) <= 500
-        else conn.execute(sa.select(_t.host).where(_t.binary == binary, _t.deleted == 0)).scalars()
-    )
+    known = set(conn.execute(sa.select(_t.host).where(_t.binary == binary, _t.deleted == 0)).scalars())
     returning = [{"its_host": host} for host in hosts if host in known]
     if returning:
         conn.execute(

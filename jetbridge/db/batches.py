@@ -1,0 +1,25 @@
+"""Long lists of ids. A statement takes only so many variables (32766 on SQLite), and long ones are slow to prepare."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.sql import Select
+
+T = TypeVar("T")
+
+MOST = 500
+
+
+def batches(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    return (values[start : start + MOST] for start in range(0, len(values), MOST))
+
+
+def narrowed(query: Select[Any], column: sa.Column[Any], ids: Collection[int] | None) -> Select[Any]:
+    """``query`` for the given ids (None: for all). A list too long for one statement does not narrow: the caller, who wants one
+    statement, gets all rows and picks."""
+    if ids is None or len(ids) > MOST:
+        return query
+    return query.where(column.in_(list(ids)))
