@@ -84,7 +84,7 @@ class Client:
             raise CliError(f"nothing listens at {self.base}: start it with `jetbridge up`", UNREACHABLE) from None
         except httpx.TimeoutException:
             raise CliError(f"{self.base} did not answer within {self.seconds:.0f} s", UNREACHABLE) from None
-        except (httpx.InvalidURL, httpx.UnsupportedProtocol):
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol, ValueError):
             raise CliError(f"{self.base!r} is not an address: write --url http://HOST:PORT", USAGE) from None
         except httpx.TransportError as error:
             raise CliError(f"{self.base} does not speak HTTP with us: {error}", UNREACHABLE) from None

@@ -16,6 +16,13 @@ from jetbridge.cli.options import StateDir, state_dir_or_default
 DEFAULT_PORT = 8774
 
 
+def _port(text: str | int) -> int:
+    # Typer's own message for a wrong number leaves out which one it was.
+    if not str(text).isdecimal() or int(text) > 65535:
+        raise typer.BadParameter(f"{text!r} is no port: write a number from 1 to 65535, or 0 for a free one")
+    return int(text)
+
+
 def up(
     config_file: Annotated[
         list[Path] | None,
@@ -31,7 +38,7 @@ def up(
         str, typer.Option("--listen", help="Address to serve on. Any but loopback needs [api]auth_strategy=http_basic.")
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port to serve on; 0 takes a free one.")
+        int, typer.Option("--port", parser=_port, metavar="PORT", help="Port to serve on; 0 takes a free one.")
     ] = DEFAULT_PORT,
 ) -> None:
     """Serve: API, conductor, scheduler and the agents of all hosts, in this process, until it is told to stop.

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jetbridge.cli.client import DEFAULT_URL, Client, connect, segment
+from jetbridge.cli.failures import FAILURE, NOT_FOUND, UNREACHABLE, USAGE, CliError
+
+
+@contextmanager
+def service(status: int, body: bytes) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """Something that answers every GET; the headers it got are kept."""
+    heard: list[dict[str, str]] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            heard.append({"path": self.path, **{key.lower(): value for key, value in self.headers.items()}})
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", heard
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "code", "words"),
+    [
+        (404, {"error": {"code": "ServerNotFound", "message": "Server x could not be found."}}, NOT_FOUND, "Server x"),
+        (403, {"error": {"code": "Forbidden", "message": "needs the role admin"}}, FAILURE, "role admin"),
+        (409, {"conflictingRequest": {"code": 409, "message": "two of them"}}, FAILURE, "two of them"),
+        (400, {"message": "marker is wrong", "code": "400 Bad Request", "title": "Bad Request"}, FAILURE, "marker"),
+        (401, {"error": {"message": "who?"}}, FAILURE, "JETBRIDGE_USER"),
+        (500, {}, FAILURE, "answered 500"),
+        (200, b"<html>", UNREACHABLE, "is it a Jetbridge service?"),
+        (502, b"bad gateway", UNREACHABLE, "502"),
+    ],
+)
+def test_answers_become_messages_and_exit_codes(status: int, body: Any, code: int, words: str) -> None:
+    with service(status, body if isinstance(body, bytes) else json.dumps(body).encode()) as (url, _):
+        with pytest.raises(CliError) as failure:
+            Client(url).get("/jetbridge/v1/x")
+        assert failure.value.code == code
+        assert words in failure.value.message
+
+
+def test_nothing_listening_says_what_to_start() -> None:
+    with service(200, b"{}") as (url, _):
+        pass
+    with pytest.raises(CliError, match=r"nothing listens at .* `jetbridge up`") as failure:
+        Client(url).get("/")
+    assert failure.value.code == UNREACHABLE
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "127.0.0.1:8774", "http://", "://", "http://[", "http://a b"])
+def test_what_is_no_address_is_a_mistake_of_usage(url: str) -> None:
+    with pytest.raises(CliError) as failure:
+        Client(url).get("/")
+    assert failure.value.code in (USAGE, UNREACHABLE)
+
+
+def test_user_and_password_are_sent_and_loopback_uses_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
+    with service(200, b"{}") as (url, heard):
+        assert Client(url, "ann", "pw").get("/x", host="a b", status=None) == {}
+    assert heard[0]["authorization"] == "Basic YW5uOnB3"
+    assert heard[0]["path"] in ("/x?host=a+b", "/x?host=a%20b")
+
+
+def test_names_with_slashes_stay_one_part_of_the_path() -> None:
+    assert segment("a/../b?c#d") == "a%2F..%2Fb%3Fc%23d"
+
+
+def clouds(folder: Path, **cloud: Any) -> None:
+    (folder / "clouds.yaml").write_text(json.dumps({"clouds": {"jetbridge": cloud}}))
+
+
+def test_service_is_found_by_the_clouds_file_of_the_state_folder(tmp_path: Path) -> None:
+    clouds(tmp_path, auth_type="none", compute_endpoint_override="http://127.0.0.1:9999/compute/v2.1")
+    assert connect(None, tmp_path).base == "http://127.0.0.1:9999"
+    assert connect("http://other:1/", tmp_path).base == "http://other:1"
+    assert connect(None, tmp_path / "nowhere").base == DEFAULT_URL
+
+
+def test_passwords_of_another_cloud_are_not_sent_to_a_service_that_asks_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OS_USERNAME", "ann")
+    monkeypatch.setenv("OS_PASSWORD", "secret")
+    clouds(tmp_path, auth_type="none", compute_endpoint_override="http://h:1/compute/v2.1")
+    assert (connect(None, tmp_path).user, connect("http://h:1", tmp_path).password) == (None, None)
+    clouds(tmp_path, auth_type="http_basic", compute_endpoint_override="http://h:1/compute/v2.1")
+    assert (connect(None, tmp_path).user, connect(None, tmp_path).password) == ("ann", "secret")
+    assert connect(None, tmp_path, "bob", "pw").user == "bob"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "clouds: 5", "clouds: {jetbridge: }", "{", "clouds: {other: {}}"])
+def test_a_clouds_file_that_can_not_be_understood_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "clouds.yaml").write_text(text)
+    with pytest.raises(CliError, match=r"clouds\.yaml"):
+        connect(None, tmp_path)

@@ -1,0 +1,167 @@
+"""The command line without a service: usage, exit codes, help, what is imported."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jetbridge import __version__
+from jetbridge.cli.main import run
+
+COMMANDS = [
+    ["up"], ["demo"], ["sql"], ["db", "upgrade"], ["scan"], ["devices"], ["pools"], ["hosts"], ["servers"], ["xml"],
+    ["explain"], ["fleet", "reload"], ["fleet", "templates"], ["status"], ["version"],
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No command may reach a service of the person who runs the tests."""
+    folder = tmp_path / "state"
+    monkeypatch.setenv("JETBRIDGE_STATE_DIR", str(folder))
+    monkeypatch.setenv("JETBRIDGE_URL", "http://127.0.0.1:1")
+    return folder
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_explains_itself(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*command, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "Usage: jetbridge" in shown
+    assert "Examples" in shown or command == ["version"]
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command != ["up"]], ids=" ".join)
+def test_every_command_but_up_has_json(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    run([*command, "--help"])
+    assert "--json" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["frobnicate"], "frobnicate"),
+        (["devices", "--bogus"], "--bogus"),
+        (["sql"], "QUERY"),
+        (["xml"], "SERVER"),
+        (["up", "--port", "70000"], "70000"),
+        (["up", "--port", "x"], "'x'"),
+        (["fleet", "frobnicate"], "frobnicate"),
+    ],
+)
+def test_wrong_usage_is_told_in_one_line_and_ends_with_2(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert words in captured.err
+    assert "--help" in captured.err
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["devices"], ["pools"], ["hosts"], ["servers"], ["status"], ["xml", "s"], ["explain", "s"], ["fleet", "reload"],
+        ["scan", "--host", "h"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_no_service_ends_with_4_and_the_command_to_start_one(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 4
+    assert capsys.readouterr().err == "error: nothing listens at http://127.0.0.1:1: start it with `jetbridge up`\n"
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["version"]) == 0
+    assert capsys.readouterr().out == f"jetbridge {__version__}\n"
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"jetbridge {__version__}\n"
+
+
+def test_database_is_made_then_queried_and_never_changed(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    query = ["sql", "SELECT count(*) AS n FROM nova.pci_devices", "--json"]
+    assert run(query) == 3
+    assert "jetbridge up" in capsys.readouterr().err
+    assert run(["db", "upgrade"]) == 0
+    assert "upgraded" in capsys.readouterr().out
+    assert run(["db", "upgrade", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["upgraded"] is False
+    assert run(query) == 0
+    assert json.loads(capsys.readouterr().out) == [{"n": 0}]
+    assert run(["sql", "SELECT address FROM pci_devices"]) == 0
+    assert capsys.readouterr().err == "no rows\n"
+    for refused in ("DELETE FROM pci_devices", "DROP TABLE pci_devices", "SELECT 1; SELECT 2", "", "SELECT nope"):
+        assert run(["sql", refused]) == 1
+        assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_templates_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["fleet", "templates", "--json"]) == 0
+    found = {template["name"]: template for template in json.loads(capsys.readouterr().out)}
+    assert len(found["t4x4"]["devices"]) == 4
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(None, "can't be read"), ("hosts: []", "hosts is empty"), ("hosts: [{name: g, hardwear: [t4x4]}]", "hardwear")],
+)
+@pytest.mark.parametrize("command", ["up", "demo"])
+def test_a_fleet_file_that_is_wrong_is_told_without_a_traceback(
+    command: str, content: str | None, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "fleet.yaml"
+    if content is not None:
+        path.write_text(content)
+    assert run([command, "--fleet", str(path)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: Fleet file {path}")
+    assert words in error
+
+
+def in_python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_help_does_not_wait_for_heavy_modules() -> None:
+    """So that --help and TAB stay quick, on any machine: what costs time is not even imported."""
+    code = "import sys, jetbridge.cli.main; print(*sys.modules)"
+    loaded = set(in_python(code).split())
+    assert loaded.isdisjoint(
+        {"sqlalchemy", "fastapi", "httpx", "uvicorn", "oslo_config", "lxml.etree", "libvirt", "yaml"}
+    )
+
+
+def test_reader_that_leaves_early_is_no_error() -> None:
+    code = "from jetbridge.cli.main import main; import sys; sys.argv[1:] = ['fleet', 'templates', '--json']; main()"
+    writer = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert writer.stdout is not None
+    assert writer.stderr is not None
+    writer.stdout.close()
+    assert b"Traceback" not in writer.stderr.read()
+    writer.stderr.close()
+    writer.wait()
+
+
+@pytest.mark.skipif(not os.path.isdir("/sys/bus/pci/devices"), reason="this machine shows no PCI")
+def test_this_machine_is_scanned_without_a_service(capsys: pytest.CaptureFixture[str]) -> None:
+    found: Any = len(os.listdir("/sys/bus/pci/devices"))
+    code = run(["scan", "--json"])
+    captured = capsys.readouterr()
+    if found:
+        assert code == 0
+        assert len(json.loads(captured.out)) == found
+    else:
+        assert code == 1
+        assert captured.err.startswith("error: ")

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from typing import Any
+
+from jetbridge.cli.scan import paste_lines
+from jetbridge.cli.servers import explanation
+
+
+def verdict(**more: Any) -> dict[str, Any]:
+    base: dict[str, Any] = dict.fromkeys(("filter", "rule", "text", "request", "before", "after", "hint"))
+    common = {"attempt": 1, "request_id": "req-1", "created_at": "2026-01-01T00:00:00Z", "passed": False}
+    return {**base, **common, "host_count": 1, "hosts": ["h1"], **more}
+
+
+def told(*verdicts: dict[str, Any], **more: Any) -> str:
+    answer = {"server": "id", "name": "s", "vm_state": "error", "host": None, "fault": None, "verdicts": verdicts}
+    return "\n".join(line for line, _ in explanation({**answer, **more}))
+
+
+def test_a_refusal_says_filter_rule_counts_and_what_would_pass() -> None:
+    text = told(
+        verdict(
+            filter="PciPassthroughFilter",
+            rule="pci.device_type",
+            text="8 devices match the ids but are type-PF",
+            request="H100",
+            before=8,
+            after=0,
+            hint="set device_type to type-PF",
+            host_count=12,
+            hosts=[f"h{n}" for n in range(12)],
+        ),
+        fault="No valid host was found.",
+    )
+    for words in (
+        "12 hosts refused by PciPassthroughFilter [H100]: 8 devices match the ids but are type-PF",
+        "(8 candidates before this rule, 0 after)",
+        "rule pci.device_type",
+        "would pass: set device_type to type-PF",
+        "h9, and 2 more",
+        "fault: No valid host was found.",
+    ):
+        assert words in text
+
+
+def test_attempts_are_told_apart() -> None:
+    text = told(verdict(passed=True), verdict(passed=True, attempt=2, request_id="req-2"))
+    assert "attempt 1, 2026-01-01T00:00:00Z, req-1" in text
+    assert "attempt 2, 2026-01-01T00:00:00Z, req-2" in text
+    assert text.count("1 host passed every filter") == 2
+
+
+def test_without_verdicts_it_says_why_there_may_be_none() -> None:
+    assert "keep_days" in told()
+
+
+def test_members_of_a_project_see_reasons_without_host_names() -> None:
+    assert "h1" not in told(verdict(passed=True, hosts=None))
+
+
+def function(address: str, kind: str | None) -> dict[str, Any]:
+    suggestion = None
+    if kind:
+        suggestion = {
+            "alias_name": kind,
+            "device_spec": f'device_spec = {{"address": "{address}"}}',
+            "alias": f'alias = {{"name": "{kind}"}}',
+            "flavor": f"pci_passthrough:alias={kind}:1",
+        }
+    return {"address": address, "name": "card", "suggestion": suggestion}
+
+
+def test_each_device_gets_its_spec_and_each_kind_one_alias() -> None:
+    lines = paste_lines([function("a", "t4"), function("b", None), function("c", "t4"), function("d", "h100")])
+    assert [line for line in lines if line.startswith("device_spec")] == [
+        'device_spec = {"address": "a"}',
+        'device_spec = {"address": "c"}',
+        'device_spec = {"address": "d"}',
+    ]
+    assert [line for line in lines if line.startswith("alias")] == [
+        'alias = {"name": "t4"}',
+        'alias = {"name": "h100"}',
+    ]
+    assert len([line for line in lines if line.startswith("openstack flavor set")]) == 2
+    assert paste_lines([function("b", None)]) == []
