@@ -7,6 +7,7 @@ the devices until a complete report arrives.
 from __future__ import annotations
 
 import enum
+import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -86,7 +87,7 @@ def synchronise(
             warning = _replaced_warning(device, matched[address][0])
         elif device.owned:
             after[address] = replace(device, condition=Condition.LOST)
-            warning = _lost_warning(device, address in reported)
+            warning = _lost_warning(device, reported.get(address))
         else:
             after[address] = life.remove(before, address)[address]
             warning = None
@@ -145,9 +146,9 @@ def mark_known(devices: Iterable[PciDevice]) -> tuple[PciDevice, ...]:
 
 def _matched(
     reports: Iterable[Report], specs: Sequence[DeviceSpec]
-) -> tuple[set[str], dict[str, tuple[Report, DeviceSpec]], tuple[str, ...]]:
-    """Addresses of all reports, those that a line matches with that line, and those that can't be read."""
-    reported: set[str] = set()
+) -> tuple[dict[str, Report], dict[str, tuple[Report, DeviceSpec]], tuple[str, ...]]:
+    """All reports by address, those that a line matches with that line, and the addresses that can't be read."""
+    reported: dict[str, Report] = {}
     matched: dict[str, tuple[Report, DeviceSpec]] = {}
     skipped: list[str] = []
     for report in reports:
@@ -158,7 +159,7 @@ def _matched(
             logger.debug("Device %s can't be assigned: %s", report["address"], error)
             skipped.append(report["address"])
             continue
-        reported.add(address)
+        reported[address] = report
         if spec is not None:
             matched[address] = report, spec
     return reported, matched, tuple(skipped)
@@ -168,12 +169,22 @@ def _follow(device: PciDevice, report: Report, spec: DeviceSpec) -> PciDevice:
     known = replace(device, condition=Condition.CLEANING if device.condition is Condition.CLEANING else Condition.OK)
     if not device.owned:
         return replace(update_device(known, report, spec), stale_update=None)
-    # The driver a guest's device is bound to says nothing of the one it had before, which is what the record keeps.
-    noted = {name: value for name, value in report.items() if name != "driver"}
-    if "driver" in device.extra_info:
-        noted["driver"] = device.extra_info["driver"]
+    noted = _as_before_use(device, report)
     would_be = update_device(known, noted, spec)
     return replace(known, stale_update=None if would_be == known else noted)
+
+
+def _as_before_use(device: PciDevice, report: Report) -> Report:
+    """The report of a device in use with what it has only under its own driver: while VFIO drives it for a guest its network
+    interface, and what is read through that, are gone, which is no change of the device."""
+    noted = {name: value for name, value in report.items() if name != "driver"}
+    for name in ("driver", "mac_address", "parent_ifname"):
+        if name in device.extra_info and noted.get(name) is None:
+            noted[name] = device.extra_info[name]
+    recorded = json.loads(device.extra_info.get("capabilities", "{}"))
+    if recorded:
+        noted["capabilities"] = {**recorded, **(report.get("capabilities") or {})}
+    return noted
 
 
 def _replaced_warning(device: PciDevice, report: Report) -> SyncWarning | None:
@@ -190,8 +201,11 @@ def _replaced_warning(device: PciDevice, report: Report) -> SyncWarning | None:
     )
 
 
-def _lost_warning(device: PciDevice, reported: bool) -> SyncWarning:
-    if reported:
+def _lost_warning(device: PciDevice, report: Report | None) -> SyncWarning:
+    found = None if report is None else identity_mismatch(device, report)
+    if found is not None:
+        kind, why = WarningKind.REPLACED, f"the host now has {found} in its place: put it back"
+    elif report is not None:
         kind, why = WarningKind.UNCOVERED, "no [pci]device_spec line matches it any more: restore the line"
     else:
         kind, why = WarningKind.GONE, "the host doesn't report it any more: put it back"

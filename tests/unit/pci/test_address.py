@@ -36,11 +36,11 @@ def test_addresses_sort_by_domain_bus_slot_function() -> None:
     [
         ("3b:00.0", errors.PciDeviceWrongAddressFormat, "3b:00.0"),
         ("0000:3b:00:00.0", errors.PciDeviceWrongAddressFormat, "0000:3b:00:00.0"),
-        ("10000:e1:00.0", errors.PciConfigInvalidSpec, "domain"),
-        ("0000:3b:00", errors.PciConfigInvalidSpec, "func"),
-        ("0000:3b:00.8", errors.PciConfigInvalidSpec, "func"),
-        ("0000:100:00.0", errors.PciConfigInvalidSpec, "bus"),
-        ("0000:3b:20.0", errors.PciConfigInvalidSpec, "slot"),
+        ("10000:e1:00.0", errors.PciConfigInvalidSpec, "property domain ("),
+        ("0000:3b:00", errors.PciConfigInvalidSpec, "property func ("),
+        ("0000:3b:00.8", errors.PciConfigInvalidSpec, "property func ("),
+        ("0000:100:00.0", errors.PciConfigInvalidSpec, "property bus ("),
+        ("0000:3b:20.0", errors.PciConfigInvalidSpec, "property slot ("),
     ],
 )
 def test_a_device_address_has_all_its_fields(text: str, error: type[Exception], says: str) -> None:

@@ -257,6 +257,31 @@ def test_the_driver_of_a_device_in_use_is_no_change() -> None:
     assert sync(without.values(), [report(CARDS[0], driver="vfio-pci")]) == SyncResult()
 
 
+def test_what_a_device_has_only_under_its_own_driver_is_kept_while_a_guest_has_it() -> None:
+    """A VF that VFIO drives has no interface: it must not change pools when it is given back."""
+    capabilities = {"network": ["rx"], "vpd": {"card_serial_number": "X1"}}
+    full = report(CARDS[0], parent_ifname="ens1", mac_address="02:00:00:00:00:01", capabilities=capabilities)
+    devices = owned(tracked(full), CARDS[0])
+    assert sync(devices.values(), [report(CARDS[0])]) == SyncResult()
+    assert sync(devices.values(), [report(CARDS[0], parent_ifname=None, capabilities=None)]) == SyncResult()
+    partly = {"vpd": {"card_serial_number": "X1"}, "sriov": {"vf_num": 0}}
+    changed = report(CARDS[0], parent_ifname="ens2", capabilities=partly)
+    (noted,) = sync(devices.values(), [changed]).updated
+    assert noted.stale_update == {
+        **changed,
+        "mac_address": "02:00:00:00:00:01",
+        "capabilities": {**capabilities, **partly},
+    }
+
+
+def test_f28_another_card_in_use_that_no_line_matches() -> None:
+    devices = owned(tracked(report(CARDS[0])), CARDS[0], "server-1")
+    result = sync(devices.values(), [report(CARDS[0], "10de:1eb9")], T4)
+    assert [one.condition for one in result.held] == [Condition.LOST]
+    assert [(warning.kind, warning.new) for warning in result.warnings] == [(WarningKind.REPLACED, True)]
+    assert "the host now has 0000:17:00.0 [10de:1eb9] in its place: put it back, or" in result.warnings[0].text
+
+
 def serial(number: str) -> dict[str, Any]:
     return {"vpd": {"card_serial_number": number}}
 
