@@ -1,0 +1,105 @@
+"""L1's hardware: which devices QEMU emulates, and where L1 sees them.
+
+The address of a device is fixed by its slot and, behind a root port, by the order in which L1's firmware numbers buses:
+a new device behind a port comes last on its expander, and the addresses here are checked when L1 is up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Device:
+    """``node`` None: the firmware tells no NUMA node. ``driver``: L1's own, before anybody gives the device away."""
+
+    name: str
+    address: str
+    ids: str
+    driver: str | None
+    node: int | None = None
+    mac: str | None = None
+
+
+EDU = Device("edu", "0000:00:06.0", "1234:11e8", None)
+KEPT = Device("82544GC", "0000:00:0a.0", "8086:100c", "e1000", mac="52:54:00:00:00:0a")
+UNMANAGED = Device("82545EM", "0000:00:0b.0", "8086:100f", "e1000", mac="52:54:00:00:00:0b")
+GROUP = (
+    Device("82540EM", "0000:01:01.0", "8086:100e", "e1000", mac="52:54:00:00:01:01"),
+    Device("82540EM", "0000:01:02.0", "8086:100e", "e1000", mac="52:54:00:00:01:02"),
+)
+"""One IOMMU group: a conventional bus tells the IOMMU only its bridge."""
+NIC0 = Device("82574L", "0000:41:00.0", "8086:10d3", "e1000e", 0, "52:54:00:00:00:41")
+NIC1 = Device("82574L", "0000:81:00.0", "8086:10d3", "e1000e", 1, "52:54:00:00:00:81")
+NVME = Device("NVMe", "0000:82:00.0", "1b36:0010", "nvme", 1)
+NVME_SERIAL = "LABNVME0"
+NVME_VFS = ("0000:82:00.1", "0000:82:00.2")
+
+ALL = (EDU, KEPT, UNMANAGED, *GROUP, NIC0, NIC1, NVME)
+
+
+def device_options(folder: Path) -> list[str]:
+    """QEMU's options. ``folder`` gets the disk behind the NVMe controller."""
+    disk = folder / "nvme.img"
+    with disk.open("wb") as file:
+        file.truncate(16 << 20)
+    options: list[str] = []
+
+    def device(text: str) -> None:
+        options.extend(("-device", text))
+
+    def nic(model: str, mac: str | None, place: str) -> None:
+        # A network that reaches nothing: without one, frames sent would be dropped before the card reports them. No
+        # boot ROM: the firmware of guests would run it.
+        name = f"wire{len(options)}"
+        options.extend(("-netdev", f"user,id={name},restrict=on"))
+        device(f"{model},netdev={name},mac={mac},romfile=,{place}")
+
+    def port(number: int, bus: str, slot: int) -> str:
+        device(f"pcie-root-port,id=port{number},chassis={number},slot={number},bus={bus},addr={slot}")
+        return f"bus=port{number}"
+
+    # Expander bridges are the only way to tell a NUMA node (QEMU, docs/pcie.txt and docs/pci_expander_bridge.txt).
+    device("pxb-pcie,id=node0,bus_nr=0x40,numa_node=0,bus=pcie.0,addr=0x8")
+    device("pxb-pcie,id=node1,bus_nr=0x80,numa_node=1,bus=pcie.0,addr=0x9")
+    device("edu,bus=pcie.0,addr=0x6")
+    nic("e1000-82544gc", KEPT.mac, "bus=pcie.0,addr=0xa")
+    nic("e1000-82545em", UNMANAGED.mac, "bus=pcie.0,addr=0xb")
+    device("pcie-pci-bridge,id=conventional,bus=pcie.0,addr=0x7")
+    nic("e1000", GROUP[0].mac, "bus=conventional,addr=1")
+    nic("e1000", GROUP[1].mac, "bus=conventional,addr=2")
+    nic("e1000e", NIC0.mac, port(1, "node0", 0))
+    nic("e1000e", NIC1.mac, port(2, "node1", 0))
+    options += [
+        "-drive",
+        f"file={disk},format=raw,if=none,id=disk0,cache=unsafe",
+        "-device",
+        "nvme-subsys,id=subsystem",
+    ]
+    device(
+        f"nvme,id=nvme0,serial={NVME_SERIAL},subsys=subsystem,{port(3, 'node1', 1)},max_ioqpairs=10,msix_qsize=11,"
+        "sriov_max_vfs=4,sriov_vq_flexible=8,sriov_vi_flexible=8"
+    )
+    device("nvme-ns,drive=disk0,bus=nvme0,nsid=1")
+    return options
+
+
+def machine_options(memory_mb: int) -> Sequence[str]:
+    """A machine of two NUMA nodes whose IOMMU can be used by guests of guests."""
+    half = memory_mb // 2
+    return [
+        *("-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", str(half * 2)),
+        *("-object", f"memory-backend-ram,id=memory0,size={half}M"),
+        *("-object", f"memory-backend-ram,id=memory1,size={half}M"),
+        *("-numa", "node,nodeid=0,cpus=0,memdev=memory0", "-numa", "node,nodeid=1,cpus=1,memdev=memory1"),
+        *("-device", "intel-iommu,intremap=on,caching-mode=on,aw-bits=48"),
+    ]
+
+
+KERNEL_OPTIONS = (
+    "intel_iommu=on iommu=pt",
+    "console=ttyS0 panic=-1 quiet",
+    "mitigations=off nokaslr tsc=reliable no_timer_check audit=0",  # only speed: nobody attacks L1
+)
