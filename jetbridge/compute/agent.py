@@ -219,8 +219,7 @@ class ComputeAgent:
             server = self._server(uuid)
             if server is None or server.task_state is not None or server.compute_node_id != self._node_id():
                 return
-            domains = {info.name: info for info in self.host.connection.domains()}
-            info = domains.get(server.domain_name)
+            info = power.info_of(self.host, server)
             if power.record_state(self.host, server, info, task_ended=False):
                 logger.info(
                     "Server %s on host %s is %s by itself",

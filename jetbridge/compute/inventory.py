@@ -52,10 +52,7 @@ def take_inventory(host: AgentHost, *, starting: bool = False) -> ComputeNode:
             probe.error,
             extra=about(None),
         )
-    known = _unchanged(host, probe, specs)
-    if known is not None and not starting:
-        return known
-    node, result = host.database.write(lambda conn: _store(host, conn, probe, specs))
+    node, result = _unchanged(host, probe, specs) or host.database.write(lambda conn: _store(host, conn, probe, specs))
     for warning in result.warnings:
         if warning.new or starting:
             logger.warning("Host %s: %s", host.name, warning.text, extra=about(None, warning.server))
@@ -147,18 +144,22 @@ def _synchronised(
     return synchronise(existing, probe.reports, specs, node.id, host.new_id)
 
 
-def _unchanged(host: AgentHost, probe: Probe, specs: Sequence[DeviceSpec]) -> ComputeNode | None:
-    """The stored row when a pass would change nothing: a generation that moves for nothing makes every scheduler look again."""
+def _unchanged(host: AgentHost, probe: Probe, specs: Sequence[DeviceSpec]) -> tuple[ComputeNode, SyncResult] | None:
+    """The stored row when a pass would change nothing, and what there is to warn about: a generation that moves for nothing
+    makes every scheduler look again. None: there is something to store."""
     with host.database.read() as conn:
         try:
             stored = compute_nodes.of_host(conn, host.name)
         except HostNotFound:
             return None
-        if _wanted(probe, stored) != stored or _synchronised(host, conn, stored, probe, specs).changed:
+        if _wanted(probe, stored) != stored:
+            return None
+        result = _synchronised(host, conn, stored, probe, specs)
+        if result.changed:
             return None
         if probe.reports is not None and set(networks.of_node(conn, stored.id)) != set(probe.networks):
             return None
-        return stored
+        return stored, result
 
 
 def _store(

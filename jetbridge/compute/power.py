@@ -83,11 +83,19 @@ def reboot_server(host: AgentHost, context: RequestContext, server: Server, wait
     _run(host, context, server, "compute_reboot_instance", reboot)
 
 
-def record_state(host: AgentHost, server: Server, info: DomainInfo | None, *, task_ended: bool) -> bool:
-    """Write what the hypervisor says of the server's domain (None: there is none); whether that was news."""
+def state_for(server: Server, info: DomainInfo | None, *, task_ended: bool) -> tuple[VmState, PowerState]:
+    """The states that fit what the hypervisor says of the server's domain (None: there is none). A server in ERROR stays so until
+    it runs, or somebody's task on it has ended."""
     vm_state, power_state = (VmState.STOPPED, PowerState.NOSTATE) if info is None else STATES[info.state]
     if server.vm_state is VmState.ERROR and vm_state is not VmState.ACTIVE and not task_ended:
         vm_state = VmState.ERROR
+    return vm_state, power_state
+
+
+def record_state(host: AgentHost, server: Server, info: DomainInfo | None, *, task_ended: bool) -> bool:
+    """Write the states that fit the domain; whether that was news. ``task_ended``: the server's task ends with it; otherwise a server
+    on which somebody has begun a task is left alone."""
+    vm_state, power_state = state_for(server, info, task_ended=task_ended)
     if (server.vm_state, server.power_state) == (vm_state, power_state) and not (task_ended and server.task_state):
         return False
 
@@ -108,6 +116,11 @@ def record_state(host: AgentHost, server: Server, info: DomainInfo | None, *, ta
     return host.database.write(write)
 
 
+def info_of(host: AgentHost, server: Server) -> DomainInfo | None:
+    """The server's domain as the hypervisor has it now; None: there is none."""
+    return next((info for info in host.connection.domains() if info.name == server.domain_name), None)
+
+
 def _run(host: AgentHost, context: RequestContext, server: Server, event: str, operation: Callable[[], None]) -> None:
     logger.info("%s of server %s on host %s", event, server.uuid, host.name, extra=about(context, server.uuid))
     try:
@@ -125,7 +138,7 @@ def _settle(host: AgentHost, server: Server) -> None:
     with host.database.read() as conn:
         now = servers.get_many(conn, [server.uuid]).get(server.uuid)
     if now is not None:
-        record_state(host, now, _info(host, server), task_ended=True)
+        record_state(host, now, info_of(host, server), task_ended=True)
 
 
 def _shut_down(host: AgentHost, context: RequestContext, server: Server, waits: StopWaits) -> None:
@@ -148,10 +161,6 @@ def _shut_down(host: AgentHost, context: RequestContext, server: Server, waits: 
     domain.destroy_domain(host, context, server.domain_name, server.uuid)
 
 
-def _info(host: AgentHost, server: Server) -> DomainInfo | None:
-    return next((info for info in host.connection.domains() if info.name == server.domain_name), None)
-
-
 def _state_of(host: AgentHost, server: Server) -> str | None:
-    info = _info(host, server)
+    info = info_of(host, server)
     return None if info is None else info.state

@@ -15,7 +15,7 @@ from jetbridge.compute import domain, tracker
 from jetbridge.compute.build import BUILD_STEPS, BuildContext
 from jetbridge.compute.delete import delete_server
 from jetbridge.compute.host import AgentHost, about
-from jetbridge.compute.power import record_state
+from jetbridge.compute.power import info_of, record_state, state_for
 from jetbridge.db import actions, builds, compute_nodes, faults, pci_devices, servers
 from jetbridge.db.builds import Build
 from jetbridge.db.connection import Connection
@@ -53,11 +53,12 @@ def reconcile(host: AgentHost, *, gone_owners: Collection[str] = (), starting: b
             logger.warning("Host %s is not reconciled: its last discovery failed", host.name)
             return
         _end_dead_builds(host, node.id, gone_owners)
-        _remove_stray_domains(host, _look(host, node.id))
         ledgers = _look(host, node.id)
-        _resume_tasks(host, ledgers, starting)
-        _free_stray_devices(host, ledgers)
-        _follow_domains(host, _look(host, node.id))
+        if _remove_stray_domains(host, ledgers):
+            ledgers = _look(host, node.id)
+        if _resume_tasks(host, ledgers, starting) or _free_stray_devices(host, ledgers):
+            ledgers = _look(host, node.id)
+        _follow_domains(host, ledgers)
     except HypervisorError as error:
         logger.warning("Host %s is not reconciled: %s", host.name, error)
 
@@ -128,8 +129,10 @@ def _end_delete(host: AgentHost, node_id: int, build: Build) -> None:
         delete_server(host, _context(server), server, node_id)
 
 
-def _resume_tasks(host: AgentHost, ledgers: _Ledgers, starting: bool) -> None:
-    """Servers in the middle of something that nobody does: a delete is finished, anything else ends as it is."""
+def _resume_tasks(host: AgentHost, ledgers: _Ledgers, starting: bool) -> bool:
+    """Servers in the middle of something that nobody does: a delete is finished, anything else ends as it is. Answers
+    whether there was any."""
+    resumed = False
     silent = host.now() - timedelta(seconds=host.settings.service_down_time)
     for seen in ledgers.servers.values():
         touched = seen.updated_at or seen.created_at
@@ -139,6 +142,7 @@ def _resume_tasks(host: AgentHost, ledgers: _Ledgers, starting: bool) -> None:
             server = _living(host, seen.uuid) if free else None
             if server is None or server.task_state != seen.task_state or server.compute_node_id != ledgers.node_id:
                 continue
+            resumed = True
             if server.task_state is TaskState.DELETING:
                 logger.info("Resuming the delete of server %s", server.uuid, extra=about(None, server.uuid))
                 delete_server(host, _context(server), server, ledgers.node_id)
@@ -146,10 +150,12 @@ def _resume_tasks(host: AgentHost, ledgers: _Ledgers, starting: bool) -> None:
                 tracker.release(host, None, server.uuid, ledgers.node_id)
                 _give_up_build(host, server)
             else:
-                record_state(host, server, ledgers.domains.get(server.domain_name), task_ended=True)
+                record_state(host, server, info_of(host, server), task_ended=True)
                 logger.warning(
                     "Task %s of server %s was lost", server.task_state, server.uuid, extra=about(None, server.uuid)
                 )
+
+    return resumed
 
 
 def _give_up_build(host: AgentHost, server: Server) -> None:
@@ -175,12 +181,16 @@ def _give_error(host: AgentHost, conn: Connection, context: RequestContext, uuid
 # --- domains and devices ---
 
 
-def _remove_stray_domains(host: AgentHost, ledgers: _Ledgers) -> None:
+def _remove_stray_domains(host: AgentHost, ledgers: _Ledgers) -> bool:
+    """Answers whether there was any."""
     strays = [
         info for info in ledgers.domains.values() if info.uuid not in ledgers.servers and info.uuid not in ledgers.busy
     ]
+    if not strays:
+        return False
     with host.database.read() as conn:
         known = set(servers.find_uuids(conn, ServerFilter(uuids=frozenset(info.uuid for info in strays), deleted=None)))
+    removed = False
     for info in strays:
         if info.uuid not in known:
             continue  # another system's, or another Jetbridge's
@@ -195,9 +205,12 @@ def _remove_stray_domains(host: AgentHost, ledgers: _Ledgers) -> None:
                 extra=about(None, info.uuid),
             )
             domain.remove_domain(host, None, info.name, info.uuid)
+            removed = True
+    return removed
 
 
-def _free_stray_devices(host: AgentHost, ledgers: _Ledgers) -> None:
+def _free_stray_devices(host: AgentHost, ledgers: _Ledgers) -> bool:
+    """Answers whether any was freed."""
     strays = [
         device
         for device in ledgers.devices
@@ -206,7 +219,8 @@ def _free_stray_devices(host: AgentHost, ledgers: _Ledgers) -> None:
         and (device.instance_uuid not in ledgers.servers or device.status is Status.CLAIMED)
     ]
     if not strays:
-        return
+        return False
+    freed: list[PciDevice] = []
     held = _held_by_domains(host, ledgers.domains.values())
     for uuid in sorted({str(device.instance_uuid) for device in strays}):
         mine = [device for device in strays if device.instance_uuid == uuid]
@@ -221,19 +235,26 @@ def _free_stray_devices(host: AgentHost, ledgers: _Ledgers) -> None:
                 )
         with host.locks.try_hold(uuid) as free:
             if free and not _building(host, uuid):
-                tracker.free_strays(host, ledgers.node_id, [device for device in mine if device.address not in held])
+                loose = [device for device in mine if device.address not in held]
+                freed += tracker.free_strays(host, ledgers.node_id, loose)
+                server = _living(host, uuid)
+                if server is not None and server.launched_at is None and len(loose) == len(mine):
+                    tracker.release(host, None, uuid, ledgers.node_id)  # a claim that nobody builds on
+    return bool(freed)
 
 
 def _follow_domains(host: AgentHost, ledgers: _Ledgers) -> None:
     """Servers follow what their domains do; one whose domain is gone is stopped, not deleted."""
     for seen in ledgers.servers.values():
-        if seen.task_state is not None or seen.uuid in ledgers.busy:
+        states = state_for(seen, ledgers.domains.get(seen.domain_name), task_ended=False)
+        as_it_was = (seen.vm_state, seen.power_state)
+        if seen.task_state is not None or seen.uuid in ledgers.busy or as_it_was == states:
             continue
         with host.locks.try_hold(seen.uuid) as free:
             server = _living(host, seen.uuid) if free else None
             if server is None or server.task_state is not None or server.compute_node_id != ledgers.node_id:
                 continue
-            info = ledgers.domains.get(server.domain_name)
+            info = info_of(host, server)  # the ledgers may be older than the server
             if record_state(host, server, info, task_ended=False):
                 logger.warning(
                     "Server %s on host %s was %s, its domain is %s",

@@ -1,0 +1,356 @@
+"""The command line against the running product, as people and scripts use it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from jetbridge.cli.main import run
+from tests.system.cloud import T4_ALIAS, Cloud, fleet, gpu, host
+from tests.system.conftest import Launch
+
+JETBRIDGE = [sys.executable, "-m", "jetbridge.cli.main"]
+SECONDS = 60
+
+
+@pytest.fixture
+def cloud(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> Cloud:
+    cloud = launch(fleet(host("h1", [gpu(0x3B, 0), gpu(0x3C, 1)]), host("h2", [gpu(0x3B)])))
+    monkeypatch.setenv("JETBRIDGE_STATE_DIR", str(cloud.state))
+    monkeypatch.delenv("JETBRIDGE_URL", raising=False)
+    return cloud
+
+
+def lines(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    assert run(list(arguments)) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert run([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_server_is_followed_through_every_command(cloud: Cloud, capsys: pytest.CaptureFixture[str]) -> None:
+    server = cloud.boot(cloud.flavor("f", {"pci_passthrough:alias": "GPU:2"}), name="followed")
+    cloud.wait(server, "ACTIVE")
+
+    owned = answer(capsys, "devices", "--server", "followed")
+    assert [(each["host"], each["address"], each["status"]) for each in owned] == [
+        ("h1", "0000:3b:00.0", "allocated"),
+        ("h1", "0000:3c:00.0", "allocated"),
+    ]
+    assert len(answer(capsys, "devices")) == 3
+    assert len(answer(capsys, "devices", "--status", "available")) == 1
+    assert [line.split()[0] for line in lines(capsys, "devices", "--host", "h2")] == ["HOST", "h2"]
+    assert [(each["host"], each["count"]) for each in answer(capsys, "pools")] == [("h2", 1)]
+    assert answer(capsys, "pools", "--host", "h1") == []
+    hosts = {each["host"]: each for each in answer(capsys, "hosts")}
+    assert (hosts["h1"]["servers"], hosts["h1"]["devices"]) == (1, {"allocated": 2})
+    (listed,) = answer(capsys, "servers")
+    assert (listed["id"], listed["host"], len(listed["devices"])) == (server, "h1", 2)
+    document = "\n".join(lines(capsys, "xml", "followed"))
+    assert document.count("<hostdev") == 2
+    assert answer(capsys, "xml", server)["domain"] == "instance-00000001"
+    explained = answer(capsys, "explain", "followed")
+    assert [(each["filter"], each["hosts"]) for each in explained["verdicts"]] == [
+        (None, ["h1"]),
+        ("PciPassthroughFilter", ["h2"]),
+    ]
+    status = answer(capsys, "status")
+    assert (status["devices"], status["servers"]) == ({"allocated": 2, "available": 1}, {"active": 1})
+    (row,) = answer(capsys, "sql", f"SELECT spec FROM nova_api.request_specs WHERE instance_uuid='{server}'")
+    assert json.loads(row["spec"])["pci_requests"]["requests"][0]["alias_name"] == "GPU"
+
+    cloud.delete(server)
+    cloud.wait_gone(server)
+    assert sum(each["count"] for each in answer(capsys, "pools")) == 3
+    assert answer(capsys, "explain", server)["vm_state"] == "deleted"
+
+
+def test_f26_looking_changes_nothing(cloud: Cloud, capsys: pytest.CaptureFixture[str]) -> None:
+    server = cloud.boot(cloud.flavor("f", {"pci_passthrough:alias": "GPU:1"}))
+    cloud.wait(server, "ACTIVE")
+    ledgers = "SELECT * FROM pci_devices", "SELECT * FROM instances", "SELECT id, generation FROM compute_nodes"
+
+    def books() -> list[Any]:
+        simulated = sorted((cloud.state / "sim").rglob("*"))
+        kept = [path.read_bytes() for path in simulated if path.is_file() and path.suffix == ".json"]
+        return [answer(capsys, "sql", query) for query in ledgers] + kept
+
+    before = books()
+    for command in (
+        ["scan", "--host", "h1"], ["pools"], ["devices"], ["hosts"], ["servers"], ["status"], ["explain", server],
+        ["xml", server], ["sql", "SELECT count(*) FROM pci_devices"], ["scan"],
+    ):  # fmt: skip
+        run(command)
+        capsys.readouterr()
+    assert books() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["xml", "nope"], 3, "Server nope could not be found"),
+        (["explain", "nope"], 3, "Server nope could not be found"),
+        (["devices", "--host", "nope"], 3, "host nope could not be found"),
+        (["pools", "--host", "nope"], 3, "host nope could not be found"),
+        (["scan", "--host", "nope"], 3, "host nope could not be found"),
+        (["devices", "--server", "nope"], 3, "Server nope could not be found"),
+        (["devices", "--status", "frei"], 1, "'frei': use available"),
+        (["xml", "../../hosts"], 3, "../../hosts"),
+    ],
+)
+def test_what_is_not_there_is_named(
+    cloud: Cloud, arguments: Sequence[str], code: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(list(arguments)) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ")
+    assert words in captured.err
+
+
+def test_an_ambiguous_name_is_answered_with_the_ids(cloud: Cloud, capsys: pytest.CaptureFixture[str]) -> None:
+    flavor = cloud.flavor("f", {})
+    ids = [cloud.boot(flavor, name="twin") for _ in range(2)]
+    for server in ids:
+        cloud.wait(server, "ACTIVE")
+    assert run(["xml", "twin"]) == 1
+    error = capsys.readouterr().err
+    assert all(server in error for server in ids)
+
+
+def test_a_server_that_no_host_took_has_no_xml_but_an_explanation(
+    cloud: Cloud, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = cloud.boot(cloud.flavor("f", {"pci_passthrough:alias": "GPU:3"}), name="big")
+    cloud.wait(server, "ERROR")
+    assert run(["xml", "big"]) == 1
+    assert "jetbridge explain" in capsys.readouterr().err
+    told = "\n".join(lines(capsys, "explain", "big"))
+    assert "refused by PciPassthroughFilter" in told
+    assert "fault: " in told
+
+
+def test_scan_of_a_host_prints_lines_that_work(cloud: Cloud, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = lines(capsys, "scan", "--host", "h1")
+    specs = [line for line in printed if line.startswith("device_spec = ")]
+    assert json.loads(specs[0].removeprefix("device_spec = "))["address"] == "0000:3b:00.0"
+    (alias,) = [line for line in printed if line.startswith("alias = ")]
+    assert json.loads(alias.removeprefix("alias = "))["product_id"] == "1eb8"
+    scanned = {each["address"]: each for each in answer(capsys, "scan", "--host", "h1")}
+    assert scanned["0000:3c:00.0"]["numa_node"] == 1
+
+
+def test_fleet_reload_brings_new_hardware(cloud: Cloud, capsys: pytest.CaptureFixture[str]) -> None:
+    assert lines(capsys, "fleet", "reload") == ["nothing has changed"]
+    cloud.write_fleet(fleet(host("h1", [gpu(0x3B, 0), gpu(0x3C, 1), gpu(0x3D, 1)]), host("h2", [gpu(0x3B)])))
+    assert answer(capsys, "fleet", "reload")["changed"] == ["h1"]
+    assert len(answer(capsys, "devices", "--host", "h1")) == 3
+
+
+# --- up, as a process -----------------------------------------------------------------------------
+
+
+class Up:
+    """``jetbridge up`` in a process of its own."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.state = folder / "state"
+        command = [*JETBRIDGE, "up", "--state-dir", str(self.state), *arguments]
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("JETBRIDGE_")}
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
+
+    def ready(self) -> tuple[str, str]:
+        """The line to paste, and the URL."""
+        assert self.process.stdout is not None
+        export, ready = self.process.stdout.readline().rstrip(), self.process.stdout.readline().rstrip()
+        assert ready.startswith("ready http://"), self.process.communicate(timeout=SECONDS)
+        return export, ready.removeprefix("ready ")
+
+    def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """Exit code and what stood on stderr."""
+        self.process.send_signal(number)
+        return self.end()
+
+    def end(self) -> tuple[int, str]:
+        _, errors = self.process.communicate(timeout=SECONDS)
+        return self.process.returncode, errors
+
+
+@pytest.fixture
+def small_fleet(tmp_path: Path) -> Path:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(yaml.safe_dump(fleet(host("h1", [gpu(0x3B)]))))
+    return path
+
+
+@pytest.fixture
+def ups() -> Iterator[list[Up]]:
+    started: list[Up] = []
+    yield started
+    for up in started:
+        if up.process.poll() is None:
+            up.process.kill()
+            up.process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_up_tells_how_to_use_it_keeps_its_state_and_stops_cleanly(
+    tmp_path: Path, small_fleet: Path, ups: list[Up], number: int
+) -> None:
+    first = Up(tmp_path, "--fleet", str(small_fleet), "--port", "0")
+    ups.append(first)
+    export, url = first.ready()
+    assert export == f"export OS_CLIENT_CONFIG_FILE={first.state / 'clouds.yaml'} OS_CLOUD=jetbridge"
+    created = httpx.post(f"{url}/image/v2/images", json={"name": "kept", "disk_format": "raw"})
+    assert created.status_code == 201
+    assert first.stop(number) == (0, "")
+
+    again = Up(tmp_path, "--fleet", str(small_fleet), "--port", "0")
+    ups.append(again)
+    _, url = again.ready()
+    names = [image["name"] for image in httpx.get(f"{url}/image/v2/images").json()["images"]]
+    assert sorted(names) == ["kept", "tiny"]
+    assert again.stop() == (0, "")
+
+
+def test_two_services_do_not_share_a_state_folder(tmp_path: Path, small_fleet: Path, ups: list[Up]) -> None:
+    first = Up(tmp_path, "--fleet", str(small_fleet), "--port", "0")
+    ups.append(first)
+    _, url = first.ready()
+    second = Up(tmp_path, "--fleet", str(small_fleet), "--port", "0")
+    ups.append(second)
+    code, errors = second.end()
+    assert code == 1
+    assert errors.startswith("error: ")
+    assert str(first.state) in errors
+    port_taken = Up(tmp_path / "other", "--fleet", str(small_fleet), "--port", url.rpartition(":")[2])
+    ups.append(port_taken)
+    code, errors = port_taken.end()
+    assert code == 1
+    assert "--port" in errors
+    assert first.stop() == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "config", "words"),
+    [
+        pytest.param(["--listen", "0.0.0.0"], {}, ["0.0.0.0", "http_basic_auth_user_file"], id="open to all"),
+        pytest.param(
+            [],
+            {"pci": {"alias": [T4_ALIAS, {**T4_ALIAS, "device_type": "type-PF"}]}},
+            ["GPU", "type-PCI", "type-PF"],
+            id="aliases that disagree",
+        ),
+        pytest.param([], {"pci": {"device_spec": [{"vendor_id": "zz"}]}}, ["device_spec", "zz"], id="bad device_spec"),
+        pytest.param(["--config-file", "/nowhere/nova.conf"], {}, ["/nowhere/nova.conf"], id="no configuration"),
+        pytest.param(["--listen", "203.0.113.77"], {}, ["203.0.113.77"], id="not our address"),
+    ],
+)
+def test_up_refuses_to_start_with_one_line_that_says_why(
+    tmp_path: Path, ups: list[Up], arguments: list[str], config: dict[str, Any], words: list[str]
+) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(yaml.safe_dump(fleet(host("h1", [gpu(0x3B)]), **config)))
+    up = Up(tmp_path, "--fleet", str(path), "--port", "0", *arguments)
+    ups.append(up)
+    code, errors = up.end()
+    assert code == 1
+    assert errors.startswith("error: ")
+    assert "Traceback" not in errors
+    assert [word for word in words if word not in errors] == []
+
+
+# --- demo -----------------------------------------------------------------------------------------
+
+
+def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*JETBRIDGE, "demo", *arguments], capture_output=True, text=True, timeout=SECONDS)
+
+
+def test_demo_shows_the_way_of_a_device_and_proves_that_it_comes_back() -> None:
+    done = demo("--json")
+    assert done.returncode == 0, done.stderr
+    story = json.loads(done.stdout)
+    assert story["alias"]["name"] == "GPU"
+    assert story["device"]["product_id"] == "1eb8"
+    assert story["request"]["request_id"] == story["device"]["request_id"]
+    assert f'bus="0x{story["device"]["address"][5:7]}"' in story["hostdev"]
+    assert story["free"] == {"before": 4, "during": 3, "after": 4}
+    assert {event["seam"] for event in story["events"]} == {"CAST", "CALL", "REST", "LIBRARY"}
+    crossed = [(event["from"], event["to"]) for event in story["events"]]
+    assert [pair for pair in crossed if pair[0] in ("client", "api", "conductor")][:4] == [
+        ("client", "api"),
+        ("api", "conductor"),
+        ("conductor", "scheduler"),
+        ("conductor", f"compute:{story['host']}"),
+    ]
+
+
+def test_demo_for_people_is_plain_when_it_is_piped() -> None:
+    done = demo()
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "\x1b" not in done.stdout
+    for words in (
+        "pci_passthrough:alias=GPU:1",
+        "select_destinations",
+        "start_domain",
+        "<hostdev",
+        "the device is back",
+    ):
+        assert words in done.stdout
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param({"hosts": [host("h", [gpu(0x3B)])]}, id="neither alias nor device_spec"),
+        pytest.param(
+            {"hosts": [host("h", [gpu(0x3B)], config={"pci": {"device_spec": [{"product_id": "1eb8"}]}})]},
+            id="no alias",
+        ),
+        pytest.param({"hosts": [{"name": "h", "hardware": ["a100x2-vf"]}]}, id="VFs"),
+    ],
+)
+def test_demo_works_on_fleets_that_configure_nothing(tmp_path: Path, content: dict[str, Any]) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(yaml.safe_dump(content))
+    done = demo("--fleet", str(path), "--json")
+    assert done.returncode == 0, done.stderr
+    free = json.loads(done.stdout)["free"]
+    assert (free["before"] - 1, free["before"]) == (free["during"], free["after"])
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        pytest.param({"hosts": [{"name": "bare"}]}, "no device", id="no hardware"),
+        pytest.param(
+            fleet(host("h", [gpu(0x3B)]), pci={"alias": [{**T4_ALIAS, "product_id": "2330"}]}),
+            "10de:1eb8",
+            id="an alias for other hardware",
+        ),
+    ],
+)
+def test_demo_without_a_free_device_says_so_and_fails(tmp_path: Path, content: dict[str, Any], words: str) -> None:
+    path = tmp_path / "fleet.yaml"
+    path.write_text(yaml.safe_dump(content))
+    done = demo("--fleet", str(path))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {path}: ")
+    assert words in done.stderr
