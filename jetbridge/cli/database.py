@@ -23,7 +23,8 @@ def sql(
 ) -> None:
     """Run one query on the database. It can only read.
 
-    Tables and columns have the names operators know; prefixes [bold]nova.[/bold] and [bold]nova_api.[/bold] may stay.
+    Tables and columns have the names operators know; the prefixes [bold]nova.[/bold] and
+    [bold]nova_api.[/bold] may stay.
 
     [bold]Examples[/bold]
 
@@ -52,7 +53,9 @@ def _plain(value: object) -> object:
 
 @db.command()
 def upgrade(as_json: Json = False, state_dir: StateDir = None) -> None:
-    """Bring the database to the schema of this version, keeping what is in it. `jetbridge up` does so by itself.
+    """Bring the database to the schema of this version, keeping what is in it.
+
+    `jetbridge up` does so by itself when it starts.
 
     [bold]Examples[/bold]
 
@@ -60,10 +63,11 @@ def upgrade(as_json: Json = False, state_dir: StateDir = None) -> None:
     """
     from jetbridge.cli.output import print_json
     from jetbridge.db.engine import Database
+    from jetbridge.service.statedir import make_state_dir
 
     folder = state_dir_or_default(state_dir)
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_state_dir(folder)
     except OSError as error:
         raise CliError(f"{folder}: {error.strerror}") from None
     database = Database(_url(str(folder)))

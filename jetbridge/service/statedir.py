@@ -40,7 +40,7 @@ class StateDir:
     def take(self) -> None:
         """Make the folder and hold it. Raises ``StateDirInUse``."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_state_dir(self.path)
             lock = (self.path / "lock").open("a+", encoding="ascii")
         except OSError as error:
             raise JetbridgeError(
@@ -63,6 +63,18 @@ class StateDir:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+
+def make_state_dir(path: Path) -> None:
+    """A folder that QEMU, which runs as a user of its own, can pass on its way to a guest's disk, but where nobody else can look
+    around; database and log are their owner's alone. A folder that exists keeps its mode."""
+    if not path.is_dir():
+        for folder in (path, path / "images", path / "instances"):
+            folder.mkdir(parents=True)
+            folder.chmod(0o711)
+    for name in ("jetbridge.sqlite3", "jetbridge.log"):
+        # Before their writers make them by the process's umask; SQLite gives its other files the mode of the first.
+        (path / name).touch(mode=0o600)
 
 
 def write_clouds(path: Path, base_url: str, auth_strategy: str = "none") -> None:

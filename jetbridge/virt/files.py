@@ -41,6 +41,8 @@ def create_root_disk(disk: DiskRequest, path: Path, *, host: str) -> None:
     existed = path.exists()  # perhaps in use: qemu-img refuses to touch the disk of a running guest, and so do we
     try:
         _run(command, operation, host)
+        # Others may pass these folders, as QEMU's user has to; libvirt gives the file to that user when the guest starts.
+        path.chmod(stat.S_IRUSR | stat.S_IWUSR)
     except HypervisorError:
         if not existed:
             path.unlink(missing_ok=True)
