@@ -12,6 +12,9 @@ from jetbridge.errors import JetbridgeError
 
 START_SECONDS = 30.0
 STOP_SECONDS = 5
+KEEP_ALIVE_SECONDS = 75
+"""Longer than clients pause between two polls: `openstack server create --wait` asks every 5 s, and a connection closed at the
+very moment it asks is an error to it."""
 
 
 class HttpServer:
@@ -51,6 +54,7 @@ class HttpServer:
             lifespan="off",
             server_header=False,
             timeout_graceful_shutdown=STOP_SECONDS,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
         )
         server = _Server(config)
         self._server = server
