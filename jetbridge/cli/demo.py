@@ -34,9 +34,11 @@ def demo(
 ) -> None:
     """Watch one device travel from a line in a flavor into a guest, and back.
 
-    Starts the whole service on a simulated fleet, in a temporary folder and on a free port; makes a flavor with
-    [bold]pci_passthrough:alias[/bold], boots a server, shows every message between the services as it crosses, the
-    device, and its <hostdev> as the hypervisor holds it; deletes the server, and shows that the device is free again.
+    Starts the whole service on a simulated fleet, in a temporary folder and on
+    a free port; makes a flavor with [bold]pci_passthrough:alias[/bold], boots a server,
+    shows every message between the services as it crosses, the device, and its
+    <hostdev> as the hypervisor holds it; deletes the server, and shows that the
+    device is free again.
 
     [bold]Examples[/bold]
 

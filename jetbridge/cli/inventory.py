@@ -33,8 +33,9 @@ def devices(
 ) -> None:
     """List the devices that can be given to servers, and who has them.
 
-    A device is [green]available[/green], [yellow]claimed[/yellow] while a build lands on it, [cyan]allocated[/cyan]
-    once its server runs. [dim]unavailable[/dim]: another function of the same card is in use.
+    A device is [green]available[/green], [yellow]claimed[/yellow] while a build lands on it,
+    [cyan]allocated[/cyan] once its server runs; [dim]unavailable[/dim] while another function
+    of its card is in use.
 
     [bold]Examples[/bold]
 

@@ -25,10 +25,12 @@ def scan(
     user: User = None,
     password: Password = None,
 ) -> None:
-    """Show every PCI function: driver, IOMMU group, NUMA node; what stands in the way of passing it through; and the
-    [bold]device_spec[/bold], [bold]alias[/bold] and flavor lines to paste.
+    """Show every PCI function of a host, and the lines to paste to pass it through.
 
-    Only looks: no driver is touched. Without --host it reads this machine's sysfs, with no service and no libvirt.
+    Driver, IOMMU group, NUMA node; what stands in the way of passing it through;
+    the [bold]device_spec[/bold], [bold]alias[/bold] and flavor lines for it. Only looks: no driver is
+    touched. Without --host it reads this machine's sysfs: no service and no
+    libvirt are needed.
 
     [bold]Examples[/bold]
 

@@ -86,9 +86,11 @@ def explain(
     user: User = None,
     password: Password = None,
 ) -> None:
-    """Tell why a server is where it is, or why no host took it: every host's answer, grouped by reason.
+    r"""Tell why a server is where it is, or why no host took it.
 
-    Works for deleted servers too, as long as their explanations are kept ([jetbridge]keep_days).
+    Every host's answer, grouped by reason: the rule, how many devices it left,
+    and what would have let it pass. Works for deleted servers too, as long as their
+    explanations are kept (\[jetbridge]keep_days).
 
     [bold]Examples[/bold]
 

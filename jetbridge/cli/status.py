@@ -25,7 +25,9 @@ def status(
     user: User = None,
     password: Password = None,
 ) -> None:
-    """Tell how the service is doing: hosts up and down, devices and servers by state, probes that fail.
+    """Tell how the service is doing.
+
+    Hosts up and down, devices and servers by state, discovery that fails.
 
     [bold]Examples[/bold]
 

@@ -35,16 +35,18 @@ def up(
     ] = None,
     state_dir: StateDir = None,
     listen: Annotated[
-        str, typer.Option("--listen", help="Address to serve on. Any but loopback needs [api]auth_strategy=http_basic.")
+        str,
+        typer.Option("--listen", help="Address to serve on. Any but loopback needs \\[api]auth_strategy=http_basic."),
     ] = "127.0.0.1",
     port: Annotated[
         int, typer.Option("--port", parser=_port, metavar="PORT", help="Port to serve on; 0 takes a free one.")
     ] = DEFAULT_PORT,
 ) -> None:
-    """Serve: API, conductor, scheduler and the agents of all hosts, in this process, until it is told to stop.
+    """Serve: API, conductor, scheduler and the agents of all hosts, in one process.
 
-    Without --fleet it manages this machine through libvirt. State (database, log, images, clouds.yaml) is kept in
-    the state folder. Prints a line to paste for `openstack`, then [bold]ready URL[/bold]. SIGTERM or Ctrl-C stops it.
+    Without --fleet it manages this machine through libvirt. State (database,
+    log, images, clouds.yaml) is kept in the state folder. Prints a line to
+    paste for `openstack`, then [bold]ready URL[/bold]. SIGTERM or Ctrl-C stops it.
 
     [bold]Examples[/bold]
 

@@ -1,0 +1,112 @@
+"""Who gets what of /jetbridge/v1. What it says of real servers is tested in tests/system."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jetbridge.api import network
+from jetbridge.api.jetbridge import hosts, servers, status
+from tests.unit.api.doors import Door, PasswordFile, open_door
+
+FOR_ADMINS = [
+    "/jetbridge/v1/hosts",
+    "/jetbridge/v1/devices",
+    "/jetbridge/v1/pools",
+    "/jetbridge/v1/status",
+    "/jetbridge/v1/scan?host=h",
+    "/jetbridge/v1/servers/s/xml",
+    "/jetbridge/v1/servers?host=h",
+]
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> PasswordFile:
+    return PasswordFile(tmp_path / "users")
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Iterator[Door]:
+    with open_door(tmp_path, [status.router, hosts.router, servers.router, network.router]) as door:
+        yield door
+
+
+@pytest.mark.parametrize("path", FOR_ADMINS)
+def test_what_shows_hosts_is_for_admins(tmp_path: Path, people: PasswordFile, path: str) -> None:
+    ann = people.add("ann", "pw", "physics", "member")
+    root = people.add("root", "pw", "admin", "admin")
+    with open_door(tmp_path, [status.router, hosts.router, servers.router], settings=people.settings) as door:
+        assert door.get(path).status_code == 401
+        refused = door.get(path, headers=ann)
+        assert refused.status_code == 403
+        assert "role admin" in refused.json()["error"]["message"]
+        assert door.get(path, headers=root).status_code in (200, 404)
+        assert door.post("/jetbridge/v1/fleet/reload", headers=ann).status_code == 403
+        assert door.get("/jetbridge/v1/servers", headers=ann).json() == {"servers": []}
+
+
+def test_version_is_told_to_everybody(tmp_path: Path, people: PasswordFile) -> None:
+    people.add("root", "pw", "admin", "admin")
+    with open_door(tmp_path, [status.router], settings=people.settings) as door:
+        assert door.get("/jetbridge/v1").json()["name"] == "jetbridge"
+        assert door.get("/jetbridge/v1/").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "words"),
+    [
+        ("/jetbridge/v1/servers/nope", 404, "nope"),
+        ("/jetbridge/v1/servers/nope/verdicts", 404, "nope"),
+        ("/jetbridge/v1/devices?host=nope", 404, "nope"),
+        ("/jetbridge/v1/devices?status=free", 400, "'free': use available"),
+        ("/jetbridge/v1/scan", 400, "host"),
+        ("/jetbridge/v1/nothing", 404, "/jetbridge/v1/nothing"),
+    ],
+)
+def test_errors_are_json_with_code_and_message(door: Door, path: str, code: int, words: str) -> None:
+    answer = door.get(path)
+    assert answer.status_code == code
+    error = answer.json()["error"]
+    assert error["code"]
+    assert words in error["message"]
+
+
+def test_reload_without_a_fleet_says_how_to_have_one(door: Door) -> None:
+    answer = door.post("/jetbridge/v1/fleet/reload")
+    assert answer.status_code == 400
+    assert "--fleet" in answer.json()["error"]["message"]
+
+
+def test_reload_passes_on_what_the_fleet_answers(door: Door) -> None:
+    said: dict[str, Any] = {"added": ["h2"], "removed": [], "changed": []}
+    door.services.bus.serve("fleet", {"reload": lambda context, payload: said})
+    assert door.post("/jetbridge/v1/fleet/reload").json() == said
+
+
+# --- /network -------------------------------------------------------------------------------------
+
+
+def test_network_discovery(door: Door) -> None:
+    (version,) = door.get("/network").json()["versions"]
+    assert (version["id"], version["status"]) == ("v2.0", "CURRENT")
+    assert version["links"][0]["href"] == "http://127.0.0.1:8774/network/v2.0/"
+
+
+@pytest.mark.parametrize("collection", ["subnets", "security-groups", "routers", "floatingips", "extensions"])
+def test_what_there_is_none_of_is_an_empty_list(door: Door, collection: str) -> None:
+    answer = door.get(f"/network/v2.0/{collection}")
+    assert answer.json() == {collection.replace("-", "_"): []}
+    assert door.get(f"/network/v2.0/{collection}/x").status_code == 404
+
+
+def test_networks_are_those_of_the_hosts(door: Door) -> None:
+    assert door.get("/network/v2.0/networks").json() == {"networks": []}
+    missing = door.get("/network/v2.0/networks/nope")
+    assert missing.status_code == 404
+    assert missing.json()["NeutronError"]["type"] == "NotFound"
+    refused = door.post("/network/v2.0/networks", json={"network": {"name": "x"}})
+    assert refused.status_code == 403
+    assert "virsh net-define" in refused.json()["NeutronError"]["message"]
