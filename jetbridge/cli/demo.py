@@ -122,7 +122,7 @@ def _travel(journey: Journey, alias: Alias, teller: Teller) -> Story:
     story.free_after = journey.free_in(journey.pools())
     _prove(story.free_after == story.free_before, "given back", story.free_before, story.free_after)
     teller.say(f"the device is back: {story.free_after} free on {story.host}", "bold green")
-    teller.say("Now with a service that stays: jetbridge up --fleet FILE, then openstack server create ...", "dim")
+    teller.say("Next: `jetbridge up --fleet FILE`, then `openstack server create ...`", "dim")
     return story
 
 
@@ -234,11 +234,12 @@ class Teller:
         self._began = event.at if self._began is None else self._began
         after = max(0.0, event.at - self._began) * 1000
         took = f"  {event.seconds * 1000:.0f} ms" if event.seconds is not None else ""
-        line = Text(f"   {after:6.0f} ms  ", style="dim")
-        line.append(f"{event.seam.value:<8}", style=_SEAM_STYLES.get(event.seam.value, ""))
-        line.append(f"{event.source} -> {event.target}".ljust(34), style="not dim")
-        line.append(event.what, style="bold not dim")
-        line.append(took)
+        line = Text()
+        line.append(f"  {after:5.0f} ms  ", style="dim")
+        line.append(f"{event.seam.value:<9}", style=_SEAM_STYLES.get(event.seam.value, ""))
+        line.append(f"{event.source} -> {event.target}".ljust(29) + " ")
+        line.append(event.what, style="bold")
+        line.append(took, style="dim")
         self._console.print(line)
 
     def outcome(self, story: Story) -> None:
@@ -250,11 +251,11 @@ class Teller:
         node = f", NUMA node {device['numa_node']}" if device["numa_node"] is not None else ""
         for label, text in (
             ("alias", f"{story.alias.name}: {wanted}"),
-            ("request", f"{device['request_id']}: 1 device, frozen before anything was scheduled"),
+            ("request", f"{device['request_id']}: fixed before scheduling"),
             ("host", story.host),
             ("device", f"{device['address']} {device['vendor_id']}:{device['product_id']}{node}, {device['status']}"),
             ("XML", f"of {story.domain}, as read back from the hypervisor:"),
         ):
             self.say(f"   {label:<8} {text}")
         for line in story.hostdev.splitlines():
-            self.say(f"            {line}", "cyan")
+            self.say(f"     {line}", "cyan")

@@ -147,7 +147,7 @@ class Journey:
             time.sleep(_PAUSE_SECONDS)
         if not hosts:
             raise CliError("no host of the fleet has reported: the log in the state folder tells why")
-        self.story.hosts = tuple(host["host"] for host in hosts)
+        self.story.hosts = tuple(sorted(host["host"] for host in hosts))
         return pools_by_host(self.client)
 
     def make_flavor(self, alias: Alias) -> None:
