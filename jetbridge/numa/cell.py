@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from jetbridge.numa.topology import CpuPolicy, GuestCell, HostCell, NumaLimits, PagePool, ThreadPolicy
-from jetbridge.numa.usage import KIB_PER_MIB, pages_needed, smallest_page
+from jetbridge.numa.usage import KIB_PER_MIB, pages_needed
 from jetbridge.reasons import counted
 
 CpuGroups = Sequence[Sequence[int]]
@@ -38,7 +38,7 @@ class CellPlan:
             guest,
             host_cell=host_cell,
             page_size_kb=self.page_size_kb,
-            pinning=dict(zip(sorted(guest.pinned_cpus), self.pins, strict=True)),
+            pinning={cpu: self.pins[at] for at, cpu in enumerate(sorted(guest.pinned_cpus))},
             reserved_cpus=self.reserved,
         )
 
@@ -73,9 +73,9 @@ def plan_cell(host: HostCell, need: CellNeed, limits: NumaLimits | None) -> Cell
 def _page_size(host: HostCell, need: CellNeed) -> int | Shortage | None:
     """The page size for a request of one, else None when the memory fits."""
     if need.page_request is not None:
-        return _requested_page_size(host, need)
-    smallest = next((pool for pool in host.pages if pool.size_kb == smallest_page(host)), None)
-    if smallest is not None:
+        return _requested_page_size(host, need, need.page_request)
+    if host.pages:
+        smallest = min(host.pages, key=lambda pool: pool.size_kb)
         pages = smallest.free if need.pinned else smallest.total
         if pages_needed(need.memory_mb, smallest.size_kb) <= pages:
             return None
@@ -94,11 +94,11 @@ def _memory_shortage(need: CellNeed, available: int) -> Shortage:
     )
 
 
-def _requested_page_size(host: HostCell, need: CellNeed) -> int | Shortage:
-    candidates = _candidate_pages(host, need.page_request or "")
-    wanted = f"a guest cell wants {need.memory_mb} MiB in pages of size {_named(need.page_request or '')}"
+def _requested_page_size(host: HostCell, need: CellNeed, request: str) -> int | Shortage:
+    candidates = _candidate_pages(host, request)
+    wanted = f"a guest cell wants {need.memory_mb} MiB in pages of size {_named(request)}"
     if not candidates:
-        sizes = ", ".join(f"{pool.size_kb}" for pool in sorted(host.pages, key=lambda pool: pool.size_kb)) or "none"
+        sizes = ", ".join(str(size) for size in sorted(pool.size_kb for pool in host.pages)) or "none"
         return Shortage(
             "numa.pages",
             f"{wanted}, and the host cell has no such pages",

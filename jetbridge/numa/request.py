@@ -51,7 +51,7 @@ class Asked:
             image_field=self.image_field,
             image=self.image,
             flavor_field=self.flavor_field,
-            flavor=self.flavor,
+            flavor="not set" if self.flavor is None else self.flavor,
             fix=fix,
         )
 
@@ -281,7 +281,7 @@ def _memory_per_cell(settings: _Settings, nodes: int, memory_mb: int) -> Sequenc
     for asked in given:
         text = asked.value or ""
         if not text.isascii() or not text.isdigit() or int(text) < 1:
-            raise asked.refusal("use a whole number of MiB")
+            raise asked.refusal("use a whole number of MiB, 1 or more")
         cells.append(int(text))
     if sum(cells) != memory_mb:
         raise given[-1].refusal(f"the nodes have {sum(cells)} MiB together, the flavor has {memory_mb}")

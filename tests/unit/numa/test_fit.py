@@ -14,6 +14,7 @@ from jetbridge.pci.device import DeviceType
 from jetbridge.pci.fit import Refusal
 from jetbridge.pci.pool import Pool
 from jetbridge.pci.request import NumaPolicy, PciRequest
+from jetbridge.reasons import Reason
 from tests.unit.numa.build import cases, gpu, guest, host, host_cell, wants
 
 CASES = cases("numa_fit.yaml")
@@ -60,7 +61,32 @@ def test_without_a_guest_topology_no_policy_holds() -> None:
 
 def test_a_guest_topology_needs_a_host_with_cells() -> None:
     for empty in (None, HostTopology(())):
-        assert rules(fit_server(empty, guest(shared=1), (), ())) == ["numa.cells"]
+        answer = fit_server(empty, guest(shared=1), (), ())
+        assert answer == Refusal(
+            (
+                Reason(
+                    "numa.cells",
+                    "the server wants a guest topology and the host has no NUMA cells",
+                    hint="use a host that reports NUMA cells, or a flavor without hw:numa_nodes, page size and pinned CPUs",
+                ),
+            )
+        )
+
+
+def test_more_cells_than_the_host_has() -> None:
+    answer = fit_server(host(host_cell(0, shared=4)), guest(2, shared=1), (), ())
+    reason = Reason("numa.cells", "the server wants 2 NUMA cells, the host has 1", hint="use hw:numa_nodes=1 or less")
+    assert answer == Refusal((reason,))
+
+
+def test_cells_that_fit_one_by_one_only() -> None:
+    answer = fit_server(host(host_cell(0, shared=4), host_cell(1)), guest(2, shared=1), (), ())
+    reason = Reason(
+        "numa.cells",
+        "the 2 guest cells fit on host cells one by one, not all at once",
+        hint="use fewer or smaller NUMA nodes",
+    )
+    assert answer == Refusal((reason,))
 
 
 def test_a_device_without_node_is_named_when_required_refuses_it() -> None:
@@ -68,10 +94,31 @@ def test_a_device_without_node_is_named_when_required_refuses_it() -> None:
         host(host_cell(0, shared=1)), guest(shared=1), [gpu(None, "0000:5e:00.0")], [wants(policy="required")]
     )
     assert isinstance(answer, Refusal)
-    assert any(
-        reason.rule == "pci.numa" and "0000:5e:00.0" in reason.text and reason.request == "GPU"
-        for reason in answer.reasons
+    assert answer.reasons[0].rule == "pci.numa"
+    assert answer.reasons[1:] == (
+        Reason(
+            "pci.numa",
+            "policy required refuses devices without a NUMA node: 0000:5e:00.0",
+            request="GPU",
+            hint="use the policy legacy or preferred, or a firmware that reports the device's node",
+        ),
     )
+
+
+def test_only_devices_of_requests_that_require_are_named_in_order() -> None:
+    pools = [
+        gpu(None, "0000:02:00.0"),
+        gpu(None, "0000:01:00.0"),
+        gpu(0, "0000:03:00.0"),
+        gpu(None, "0000:04:00.0", "1eb9"),
+    ]
+    asked = [wants(2, "required"), wants(2, "legacy", "1eb9", "OTHER")]
+    answer = fit_server(
+        host(host_cell(0, shared=1)), guest(shared=1), [*pools, gpu(None, "0000:05:00.0", "1eb9")], asked
+    )
+    assert isinstance(answer, Refusal)
+    named = [reason.text for reason in answer.reasons if "without a NUMA node" in reason.text]
+    assert named == ["policy required refuses devices without a NUMA node: 0000:01:00.0, 0000:02:00.0"]
 
 
 @pytest.mark.parametrize("policy", ["legacy", "preferred"])
@@ -177,4 +224,9 @@ def test_f8_a_search_that_gives_up_says_so() -> None:
     )
     last = PciRequest("second", 1, ({"product_id": "000f"},), "ONE", numa_policy=NumaPolicy.REQUIRED)
     answer = fit_server(F8_CELLS, guest(8, dedicated=4), pools, [everything, last])
-    assert rules(answer) == ["numa.search"]
+    reason = Reason(
+        "numa.search",
+        "no placement found among the first 512 looked at; the search stops there",
+        hint="use fewer NUMA nodes, or a PCI NUMA policy that is less strict",
+    )
+    assert answer == Refusal((reason,))

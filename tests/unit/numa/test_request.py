@@ -20,12 +20,9 @@ def test_case(case: dict[str, Any]) -> None:
         return guest_topology(case["vcpus"], case["memory_mb"], case.get("flavor", {}), case.get("image", {}))
 
     if "error" in case:
-        kind, *words = case["error"]
-        with pytest.raises(getattr(errors, kind)) as caught:
+        with pytest.raises(errors.JetbridgeError) as caught:
             ask()
-        assert type(caught.value).__name__ == kind
-        for word in words:
-            assert word in str(caught.value)
+        assert [type(caught.value).__name__, str(caught.value)] == case["error"]
         return
     expected, topology = case["topology"], ask()
     if expected is None:
