@@ -19,7 +19,9 @@ def new_owner() -> str:
 def gone_owners(database: Database, owner: str, service_down_time: int) -> frozenset[str]:
     """Processes that have running builds and serve nothing any more."""
     with database.read() as conn:
+        others = {build.owner for build in builds.running(conn)} - {owner}
+        if not others:
+            return frozenset()
         now = utcnow()
         alive = {row.owner for row in services.listing(conn) if row.is_alive(now, service_down_time)}
-        working = {build.owner for build in builds.running(conn)}
-    return frozenset(working - alive - {owner})
+    return frozenset(others - alive)
