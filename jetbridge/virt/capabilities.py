@@ -13,6 +13,8 @@ from jetbridge.numa.topology import HostCell, HostTopology, PagePool
 from jetbridge.virt.xml import Element, child_text, parse_xml
 
 MAX_CPU = 65535
+# Hosts of one kind differ in nothing else, and a document of many CPUs takes long to read: without it they share one reading.
+_UUID = re.compile(r"<uuid>[^<]*</uuid>")
 _UNITS = {
     "B": 1,
     "bytes": 1,
@@ -72,7 +74,7 @@ def host_resources(capabilities_xml: str, dedicated_set: str | None, shared_set:
     memory but no CPUs are kept when others have CPUs; when none has, there is no topology. Raises
     InvalidConfiguration for the sets, HypervisorError for a document that can't be read.
     """
-    host = _read(capabilities_xml)
+    host = _read(_UUID.sub("", capabilities_xml, count=1))
     dedicated = parse_cpu_set(dedicated_set, "[compute]cpu_dedicated_set")
     shared = parse_cpu_set(shared_set, "[compute]cpu_shared_set")
     if dedicated and shared and (both := dedicated & shared):
