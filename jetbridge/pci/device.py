@@ -267,7 +267,7 @@ def _get(devices: Devices, address: str) -> PciDevice:
 
 
 def _parent(devices: Devices, device: PciDevice) -> PciDevice | None:
-    if device.dev_type not in VIRTUAL or device.parent_addr is None:
+    if device.parent_addr is None:
         return None
     parent = devices.get(device.parent_addr)
     return None if parent is None or parent.status in GONE else parent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from jetbridge.errors import (
@@ -26,7 +26,7 @@ BOOLEAN_TAGS = ("managed", "live_migratable", "one_time_use")
 PROVIDER_TAGS = ("resource_class", "traits", "rp_uuid", "rp_uuids")
 """Tags that describe a device to Placement; they don't tell pools apart."""
 
-KNOWN_TAGS = (*BOOLEAN_TAGS, *PROVIDER_TAGS[:2], "physical_network", "trusted", "remote_managed")
+KNOWN_TAGS = (*BOOLEAN_TAGS, "resource_class", "traits", "physical_network", "trusted", "remote_managed")
 
 Report = Mapping[str, Any]
 """One device as the host reports it: ``address, vendor_id, product_id, dev_type, dev_id, label, numa_node, parent_addr, ...``"""
@@ -63,12 +63,12 @@ class DeviceSpec:
     vendor_id: str
     product_id: str
     address: AddressPattern | None
-    tags: Mapping[str, str | None] = field(default_factory=dict)
-    pf_aware: bool = False
-    devname: str | None = None
-    ignored_keys: tuple[str, ...] = ()
-    position: int = 1
-    text: str = ""
+    tags: Mapping[str, str | None]
+    pf_aware: bool
+    devname: str | None
+    ignored_keys: tuple[str, ...]
+    position: int
+    text: str
 
     @property
     def remote_managed(self) -> bool:

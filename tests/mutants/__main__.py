@@ -30,6 +30,9 @@ ROOT = Path(__file__).parents[2]
 ROOMS = ("pci", "numa")
 EQUIVALENT = Path(__file__).with_name("equivalent.yaml")
 NEEDED = ("jetbridge", "tests/__init__.py", "tests/unit/__init__.py", "tests/cases")
+TESTED_WITH = {f"jetbridge/pci/{module}.py": "fit" for module in ("eligible", "explain", "pool")}
+"""Modules that have no test file of their own name."""
+
 TIMEOUT = 60.0
 """Seconds for the tests of one fault; an endless loop is noticed by it."""
 
@@ -48,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copies = [_copy(Path(folder, str(number))) for number in range(options.jobs)]
-        unharmed = _run_tests(copies[0], ROOMS)
+        unharmed = _run_tests(copies[0], [f"tests/unit/{room}" for room in ROOMS])
         if unharmed != "survived":
             console.print("the tests fail without any fault: mend them first")
             return 2
@@ -133,29 +136,59 @@ def _plant_all(picked: Sequence[Change], copies: Sequence[Path], progress: Conso
 def _plant(copy: Path, change: Change) -> str:
     target = copy / change.file
     original = target.read_text(encoding="utf-8")
-    room = change.file.split("/")[1]
     try:
         target.write_text(change.source, encoding="utf-8")
-        # The room's own tests first: they notice soonest.
-        return _run_tests(copy, (room, *(other for other in ROOMS if other != room)))
+        return _run_tests(copy, _stages(copy, change.file))
     finally:
         target.write_text(original, encoding="utf-8")
 
 
-def _run_tests(copy: Path, rooms: Sequence[str]) -> str:
-    """``survived``, or how the fault was noticed: ``failed`` or ``timeout``."""
-    folders = [f"tests/unit/{room}" for room in rooms if any((copy / f"tests/unit/{room}").glob("test_*.py"))]
-    command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *folders]
-    # Without .pyc files, so that a file written twice within a second is never mistaken for the first.
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
+def _stages(copy: Path, file: str) -> list[str]:
+    """What to run, one after the other: the module's own tests notice soonest, then the room's, then all."""
+    _, room, module = Path(file).with_suffix("").parts
+    own = f"tests/unit/{room}/test_{TESTED_WITH.get(file, module)}.py"
+    rooms = [f"tests/unit/{name}" for name in sorted(ROOMS, key=lambda name: name != room)]
+    return [stage for stage in (own, *rooms) if (copy / stage).exists()]
+
+
+def _run_tests(copy: Path, stages: Sequence[str]) -> str:
+    """``survived``, or how the fault was noticed."""
     started = time.monotonic()
-    try:
-        ended = subprocess.run(command, cwd=copy, env=environment, capture_output=True, timeout=TIMEOUT, check=False)
-    except subprocess.TimeoutExpired:
-        return "timeout"
-    if ended.returncode == 0:
-        return "survived"
-    return f"failed after {time.monotonic() - started:.1f} s"
+    for stage in stages:
+        command = [
+            sys.executable,
+            "-B",
+            "-m",
+            "pytest",
+            "-x",
+            "-q",
+            "--assert=plain",
+            "--tb=no",
+            "-p",
+            "no:cacheprovider",
+            stage,
+        ]
+        try:
+            ended = subprocess.run(
+                command, cwd=copy, env=_environment(copy), capture_output=True, timeout=TIMEOUT, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return "timeout"
+        if ended.returncode != 0:
+            return f"failed after {time.monotonic() - started:.1f} s"
+    return "survived"
+
+
+def _environment(copy: Path) -> dict[str, str]:
+    """Without .pyc files, so that a file written twice within a second is never mistaken for the first; without pytest's
+    plugins, which take longer to load than the tests to run."""
+    added = {
+        "PYTHONPATH": str(copy),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": "0",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
+    return {**os.environ, **added}
 
 
 if __name__ == "__main__":

@@ -33,16 +33,28 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 CALLS = {"any": "all", "all": "any", "min": "max", "max": "min"}
 
 
+Path = tuple[tuple[str, int | None], ...]
+"""Field names and positions that lead from the module to a node."""
+
+
 @dataclass(frozen=True)
 class Change:
-    """``line`` is the text of the changed line, by which a change stays known when the file moves; ``number`` where it is now.
-    ``source`` is the whole changed file."""
+    """``line`` is the text of the changed line, by which a change stays known when the file moves; ``number`` where it is now."""
 
     file: str
     number: int
     line: str
     what: str
-    source: str
+    tree: ast.AST
+    path: Path
+    replacement: ast.AST
+
+    @property
+    def source(self) -> str:
+        """The whole changed file."""
+        changed = copy.deepcopy(self.tree)
+        _replace(changed, self.path, self.replacement)
+        return ast.unparse(ast.fix_missing_locations(changed))
 
 
 def changes(file: str, source: str) -> list[Change]:
@@ -50,16 +62,11 @@ def changes(file: str, source: str) -> list[Change]:
     tree = ast.parse(source)
     lines = source.splitlines()
     found = []
-    for path, what, node in _planted(tree):
-        changed = copy.deepcopy(tree)
-        _replace(changed, path, node)
+    for path, what, replacement in _planted(tree):
         number = _line_of(tree, path)
-        text = ast.unparse(ast.fix_missing_locations(changed))
-        found.append(Change(file=file, number=number, line=lines[number - 1].strip(), what=what, source=text))
+        line = lines[number - 1].strip()
+        found.append(Change(file, number, line, what, tree, path, replacement))
     return found
-
-
-Path = tuple[tuple[str, int | None], ...]
 
 
 def _planted(tree: ast.AST) -> Iterator[tuple[Path, str, ast.AST]]:

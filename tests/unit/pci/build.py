@@ -16,12 +16,13 @@ from jetbridge.pci.pool import Pool
 from jetbridge.pci.request import NumaPolicy, PciRequest
 
 CASES = Path(__file__).parents[2] / "cases"
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one is ten times as fast
 
 
 def cases(file: str) -> list[Any]:
     """One parameter per case of ``tests/cases/FILE``, named by the case, after the fault it holds where it holds one."""
     with open(CASES / file, encoding="utf-8") as stream:
-        found = yaml.safe_load(stream)
+        found = yaml.load(stream, Loader=_LOADER)
     return [
         pytest.param(case, id="-".join(str(case[key]) for key in ("fault", "name") if key in case)) for case in found
     ]

@@ -153,3 +153,51 @@ def test_owned_and_blocked(status: Status) -> None:
     one = device("nic", status=status)
     assert one.owned is (status in ("claimed", "allocated"))
     assert one.blocked is (status in ("unclaimable", "unavailable"))
+
+
+def test_the_words_kept_in_the_table() -> None:
+    """Operators query them, and rows outlive releases."""
+    assert [*Status] == ["available", "claimed", "allocated", "unclaimable", "unavailable", "removed", "deleted"]
+    assert [*life.Condition] == ["ok", "cleaning", "unknown", "lost"]
+    assert [*DeviceType] == ["type-PCI", "type-PF", "type-VF", "vdpa"]
+
+
+def test_what_a_device_is_unless_said() -> None:
+    assert PciDevice(1, "0000:17:00.0", "10de", "1eb8", DeviceType.PCI) == PciDevice(
+        compute_node_id=1,
+        address="0000:17:00.0",
+        vendor_id="10de",
+        product_id="1eb8",
+        dev_type=DeviceType.PCI,
+        status=Status.AVAILABLE,
+        uuid="",
+        extra_info={},
+        pool_tags={},
+        one_time_use=False,
+        managed=True,
+        condition=life.Condition.OK,
+    )
+
+
+def test_refusals_name_node_address_and_what_was_wanted() -> None:
+    devices = by_address(device("nic", instance_uuid="A", status=Status.CLAIMED))
+    with pytest.raises(errors.PciDeviceInvalidStatus) as status:
+        claim(devices, "nic", "B")
+    assert str(status.value) == "PCI device 7:nic is claimed instead of [available]"
+    with pytest.raises(errors.PciDeviceInvalidOwner) as owner:
+        life.allocate(devices, "nic", "B")
+    assert str(owner.value) == "PCI device 7:nic is owned by A instead of B"
+    with pytest.raises(errors.PciDeviceInvalidOwner) as nobody:
+        life.remove(by_address(device("nic", instance_uuid="A")), "nic")
+    assert str(nobody.value) == "PCI device 7:nic is owned by A instead of nobody"
+    with pytest.raises(errors.PciDeviceInvalidOwner) as unowned:
+        free(by_address(device("nic", status=Status.ALLOCATED)), "nic", "A")
+    assert str(unowned.value) == "PCI device 7:nic is owned by nobody instead of A"
+    with pytest.raises(errors.PciDevicePFInvalidStatus) as pf:
+        claim(family(statuses={"pf": "claimed:A"}), "v1", "B")
+    assert str(pf.value) == (
+        "Physical function pf of VF 7:v1 is claimed instead of [available, unavailable, unclaimable]"
+    )
+    with pytest.raises(errors.PciDeviceVFInvalidStatus) as vf:
+        claim(family(statuses={"v1": "claimed:A"}), "pf", "B")
+    assert str(vf.value) == "Not all virtual functions of PF 7:pf are free."
