@@ -245,13 +245,13 @@ def _check_remote_managed(spec: DeviceSpec, pf_address: str | None, facts: HostF
     ids, vf_product = facts.pf_ids(pf_address), facts.vf_product_id(pf_address)
     if ids is None or vf_product is None:
         raise PciDeviceNotFoundById(id=pf_address)
-    vendor, product = (_parse_id(name, value) for name, value in zip(("vendor_id", "product_id"), ids, strict=True))
+    vendor, product, vf_id = (_parse_id("read from the host", text) for text in (*ids, vf_product))
     vendor_fits = spec.vendor_id in (ANY, vendor)
-    if vendor_fits and spec.product_id == _parse_id("product_id", vf_product):
+    if vendor_fits and spec.product_id == vf_id:
         return
     if vendor_fits and spec.product_id in (ANY, product):
         raise PciDeviceInvalidPFRemoteManaged(address=pf_address)
     raise PciConfigInvalidSpec(
         reason=f"remote_managed: vendor {spec.vendor_id} and product {spec.product_id} are not those of the VFs of PF "
-        f"{pf_address} ({vendor}:{_parse_id('product_id', vf_product)})"
+        f"{pf_address} ({vendor}:{vf_id})"
     )

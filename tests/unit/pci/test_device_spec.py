@@ -11,7 +11,7 @@ from tests.unit.pci.build import Facts, cases, report, specs
 
 SMARTNIC = Facts(
     totalvfs={"0000:5e:00.0": 8, "0000:5f:00.0": 8, "0000:60:00.0": 8},
-    netdevs={"virtio": "../../virtio0"},
+    netdevs={"virtio": "../../virtio0", "broken": "../../0000:5e:00.x"},
     ids={"0000:5e:00.0": ("0x15b3", "0x101d"), "0000:60:00.0": ("0x15b3", "0x101d")},
     vf_ids={"0000:5e:00.0": "101e", "0000:5f:00.0": "101e"},
 )
@@ -48,6 +48,11 @@ def test_a_line_knows_its_place_and_text() -> None:
     first, second = specs('{"vendor_id": "10de"}', '[{"devname": "ens1"}]')
     assert (first.position, first.text, first.devname) == (1, '{"vendor_id": "10de"}', None)
     assert (second.position, second.text, second.devname, second.address) == (2, '{"devname": "ens1"}', "ens1", None)
+
+
+def test_a_line_for_an_interface_that_is_elsewhere_matches_nothing() -> None:
+    (spec,) = specs('{"devname": "ens9"}')
+    assert spec.matches(report("0000:17:00.0")) is False
 
 
 def test_no_lines_no_specs() -> None:

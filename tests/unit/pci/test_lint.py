@@ -126,7 +126,7 @@ def test_an_ignored_key_of_an_address() -> None:
 
 def test_private_tags_and_known_keys_pass() -> None:
     known = (
-        '{"vendor_id":"10de","product_id":"*","address":{"bus":"3b"},"physical_network":null,"trusted":"true",'
+        '{"vendor_id":"10de","product_id":"*","address":{"domain":"0","bus":"3b","slot":"0","function":"0"},"physical_network":null,"trusted":"true",'
         '"remote_managed":"no","managed":"no","live_migratable":"no","resource_class":"X","traits":"a","one_time_use":"no",'
         '"rack":"r7"}'
     )
