@@ -11,6 +11,7 @@ from jetbridge.api.call import Call, ComputeCall, at_version
 from jetbridge.api.fields import Body, Metadata, MetadataKey, MetadataValue, Tag
 from jetbridge.api.server_actions import refuse_locked
 from jetbridge.api.server_requests import MOST_TAGS, Tags
+from jetbridge.api.server_views import addresses
 from jetbridge.api.servers import find
 from jetbridge.db import server_labels as labels
 from jetbridge.db.connection import Connection
@@ -179,9 +180,16 @@ def volumes(server_id: str, call: ComputeCall) -> dict[str, Any]:
 
 
 @router.get("/servers/{server_id}/ips")
-def addresses(server_id: str, call: ComputeCall) -> dict[str, Any]:
-    find(call, server_id)
-    return {"addresses": {}}
+def ips(server_id: str, call: ComputeCall) -> dict[str, Any]:
+    return {"addresses": addresses(find(call, server_id))}
+
+
+@router.get("/servers/{server_id}/ips/{network}")
+def ips_of_network(server_id: str, network: str, call: ComputeCall) -> dict[str, Any]:
+    known = addresses(find(call, server_id))
+    if network not in known:
+        raise NotFound(f"Server {server_id} has no network {network!r}.")
+    return {network: known[network]}
 
 
 @router.get("/servers/{server_id}/os-security-groups")

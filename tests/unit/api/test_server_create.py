@@ -97,6 +97,10 @@ def test_networks_become_nics_with_their_own_addresses(cloud: Cloud) -> None:
         assert nic["net_id"] == network_id("default")
         assert nic["mac_addr"].startswith("fa:16:3e:")
         assert nic["tag"] == ("front" if "tag" in networks[0] else None)
+        # Clients take a server without any entry here for one that failed.
+        assert cloud.get(f"/servers/{server_id}").json()["server"]["addresses"] == {"default": []}
+        assert cloud.get(f"/servers/{server_id}/ips/default").json() == {"default": []}
+        assert cloud.get(f"/servers/{server_id}/ips/nope").status_code == 404
     assert cloud.get(f"/servers/{cloud.booted()}/os-interface").json() == {"interfaceAttachments": []}
 
 
