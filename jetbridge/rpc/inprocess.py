@@ -7,17 +7,17 @@ another service can't wait for itself. Casts beyond the pool's size queue up in 
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import Any
 
-from jetbridge.errors import Invalid, JetbridgeError, MessageTimeout, ServiceUnavailable, UnknownDestination
+from jetbridge.errors import JetbridgeError, MessageTimeout, ServiceUnavailable, UnknownDestination
 from jetbridge.model.context import RequestContext
-from jetbridge.model.events import EventSink, Seam, SeamEvent, no_events
+from jetbridge.model.events import EventSink, Seam, no_events
 from jetbridge.rpc.bus import Handler, Payload
+from jetbridge.rpc.messages import Announcer, about, plain_message, target_name
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +38,7 @@ class InProcessBus:
         drain_seconds: float = DRAIN_SECONDS,
     ) -> None:
         self._executor = executor
-        self._events = events
-        self._clock = clock
+        self._announcer = Announcer(events, clock)
         self._drain_seconds = drain_seconds
         self._handlers: dict[tuple[str, str | None], Mapping[str, Handler]] = {}
         self._state = threading.Condition()
@@ -76,7 +75,9 @@ class InProcessBus:
         except RuntimeError as error:  # the pool was shut down before the bus
             self._ended()
             raise ServiceUnavailable(reason=f"No worker takes {topic}.{method}: {error}") from error
-        self._emit(Seam.CAST, context, topic, method, message, source, server, self._clock(), None, None)
+        self._announcer.say(
+            Seam.CAST, context, target_name(topic, server), method, message, source, self._announcer.clock()
+        )
 
     def call(
         self,
@@ -95,7 +96,7 @@ class InProcessBus:
         message = plain_message(payload, f"{topic}.{method}")
         with self._state:
             self._refuse_when_stopping(topic, method)
-        at, started = self._clock(), time.monotonic()
+        at, started = self._announcer.clock(), time.monotonic()
         failure: str | None = None
         try:
             answer = self._run_inside(handler, context, message)
@@ -104,13 +105,15 @@ class InProcessBus:
             raise
         except Exception as error:
             failure = type(error).__name__
-            logger.exception("%s of %s failed", method, _target(topic, server), extra=_about(context, message))
-            raise JetbridgeError(f"{_target(topic, server)} failed in {method}: {failure}: {error}") from error
+            logger.exception("%s of %s failed", method, target_name(topic, server), extra=about(context, message))
+            raise JetbridgeError(f"{target_name(topic, server)} failed in {method}: {failure}: {error}") from error
         finally:
             seconds = time.monotonic() - started
-            self._emit(Seam.CALL, context, topic, method, message, source, server, at, seconds, failure)
+            self._announcer.say(
+                Seam.CALL, context, target_name(topic, server), method, message, source, at, seconds, failure
+            )
         if seconds > timeout:
-            raise MessageTimeout(topic=_target(topic, server), method=method, seconds=f"{timeout:g}")
+            raise MessageTimeout(topic=target_name(topic, server), method=method, seconds=f"{timeout:g}")
         return plain_message(answer or {}, f"answer of {topic}.{method}")
 
     def stop(self) -> None:
@@ -130,10 +133,10 @@ class InProcessBus:
         with self._state:
             methods = self._handlers.get((topic, server))
         if methods is None:
-            raise UnknownDestination(topic=_target(topic, server))
+            raise UnknownDestination(topic=target_name(topic, server))
         handler = methods.get(method)
         if handler is None:
-            raise UnknownDestination(topic=f"{_target(topic, server)} with a method {method}")
+            raise UnknownDestination(topic=f"{target_name(topic, server)} with a method {method}")
         return handler
 
     def _refuse_when_stopping(self, topic: str, method: str) -> None:
@@ -151,11 +154,11 @@ class InProcessBus:
     ) -> None:
         try:
             if self._dropping:
-                logger.warning("Dropped %s to %s", method, _target(topic, server), extra=_about(context, message))
+                logger.warning("Dropped %s to %s", method, target_name(topic, server), extra=about(context, message))
                 return
             self._run_inside(handler, context, message)
         except Exception:
-            logger.exception("%s of %s failed", method, _target(topic, server), extra=_about(context, message))
+            logger.exception("%s of %s failed", method, target_name(topic, server), extra=about(context, message))
         finally:
             self._ended()
 
@@ -171,68 +174,3 @@ class InProcessBus:
             self._accepted -= 1
             if self._accepted == 0:
                 self._state.notify_all()
-
-    def _emit(
-        self,
-        seam: Seam,
-        context: RequestContext,
-        topic: str,
-        method: str,
-        message: Mapping[str, Any],
-        source: str,
-        server: str | None,
-        at: float,
-        seconds: float | None,
-        failure: str | None,
-    ) -> None:
-        uuids = _servers(message)
-        essentials = {"servers": str(len(uuids))} if len(uuids) > 1 else {}
-        if failure is not None:
-            essentials["error"] = failure
-        event = SeamEvent(
-            seam, source, _target(topic, server), method, context.request_id, uuids[0], at, seconds, essentials
-        )
-        try:
-            self._events(event)
-        except Exception:
-            logger.exception("A listener failed on %s", event)
-
-
-def _servers(message: Mapping[str, Any]) -> list[Any]:
-    return message.get("server_uuids") or [message.get("server_uuid")]
-
-
-def _about(context: RequestContext, message: Mapping[str, Any]) -> dict[str, Any]:
-    """What a log line says of the request it belongs to."""
-    return {"request_id": context.request_id, "server": _servers(message)[0]}
-
-
-def _target(topic: str, server: str | None) -> str:
-    return topic if server is None else f"{topic}:{server}"
-
-
-def plain_message(payload: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """A copy made of JSON values only, as a message over a network would arrive. Raises ``Invalid`` naming the place of any other
-    value: it would be refused, or arrive as something else, on another bus."""
-    copy = _plain(payload, what)
-    assert isinstance(copy, dict)
-    return copy
-
-
-def _plain(value: Any, where: str) -> Any:
-    if value is None or value is True or value is False:
-        return value
-    if isinstance(value, str):
-        return str.__str__(value)  # an enumeration's member arrives as its text
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float) and math.isfinite(value):
-        return float(value)
-    if isinstance(value, list):
-        return [_plain(item, where) for item in value]
-    if isinstance(value, Mapping):
-        for key in value:
-            if not isinstance(key, str):
-                raise Invalid(reason=f"{where}: key {key!r} is not text")
-        return {str.__str__(key): _plain(item, f"{where}[{key}]") for key, item in value.items()}
-    raise Invalid(reason=f"{where}: {value!r} of type {type(value).__name__} is not a JSON value")

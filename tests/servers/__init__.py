@@ -1,0 +1,1 @@
+"""Servers that tests need, started by themselves in folders of their own."""
