@@ -50,8 +50,8 @@ class Shortage:
 
     rule: str
     text: str
-    available: int
     hint: str
+    available: int = 0
 
 
 def plan_cell(host: HostCell, need: CellNeed, limits: NumaLimits | None) -> CellPlan | Shortage:
@@ -89,8 +89,8 @@ def _memory_shortage(need: CellNeed, available: int) -> Shortage:
     return Shortage(
         "numa.memory",
         f"a guest cell wants {need.memory_mb} MiB of {kind}memory in one host cell",
-        available,
         f"the most in one host cell is {available} MiB: use more NUMA nodes or a smaller flavor",
+        available,
     )
 
 
@@ -102,7 +102,6 @@ def _requested_page_size(host: HostCell, need: CellNeed, request: str) -> int | 
         return Shortage(
             "numa.pages",
             f"{wanted}, and the host cell has no such pages",
-            0,
             f"page sizes of the host cell in KiB: {sizes}; reserve huge pages on the host or change hw:mem_page_size",
         )
     dividing = [pool for pool in candidates if need.memory_mb * KIB_PER_MIB % pool.size_kb == 0]
@@ -114,11 +113,10 @@ def _requested_page_size(host: HostCell, need: CellNeed, request: str) -> int | 
         return Shortage(
             "numa.pages",
             f"{wanted}, and its memory is not a multiple of the page size",
-            0,
             f"make the memory of every guest cell a multiple of {max(size // KIB_PER_MIB, 1)} MiB",
         )
     free = max(max(pool.free, 0) * pool.size_kb // KIB_PER_MIB for pool in dividing)
-    return Shortage("numa.pages", f"{wanted}, and too few are free", free, f"the most in one host cell is {free} MiB")
+    return Shortage("numa.pages", f"{wanted}, and too few are free", f"the most in one host cell is {free} MiB", free)
 
 
 def _candidate_pages(host: HostCell, request: str) -> list[PagePool]:
@@ -152,8 +150,8 @@ def _shared_shortage(host: HostCell, need: CellNeed) -> Shortage | None:
     return Shortage(
         "numa.cpu",
         f"a guest cell wants {counted(need.shared, 'shared CPU')} in one host cell",
-        available,
         f"the most in one host cell is {available}: use more NUMA nodes, or a larger [compute]cpu_shared_set",
+        available,
     )
 
 
@@ -166,17 +164,17 @@ def _limit_shortage(host: HostCell, need: CellNeed, limits: NumaLimits) -> Short
         return Shortage(
             "numa.cpu",
             f"a guest cell wants {counted(need.shared, 'shared CPU')} within the CPU allocation ratio",
-            free_cpus,
             f"the most left in one host cell is {max(free_cpus, 0)} at cpu_allocation_ratio {limits.cpu_allocation_ratio:g}",
+            free_cpus,
         )
     free_memory = int(host.memory_mb * limits.ram_allocation_ratio) - host.memory_usage_mb
     if need.memory_mb > free_memory:
         return Shortage(
             "numa.memory",
             f"a guest cell wants {need.memory_mb} MiB within the memory allocation ratio",
-            free_memory,
             f"the most left in one host cell is {max(free_memory, 0)} MiB"
             f" at ram_allocation_ratio {limits.ram_allocation_ratio:g}",
+            free_memory,
         )
     return None
 
@@ -191,21 +189,19 @@ def _pins(host: HostCell, need: CellNeed) -> Sequence[int] | Shortage:
         hint = f"the most free in one host cell is {len(free)} of {len(host.pinnable)}"
         if not host.pinnable:
             hint = "set [compute]cpu_dedicated_set on the host to offer CPUs for pinning"
-        return Shortage("numa.cpu", f"a guest cell wants {_pinned(need)} in one host cell", len(free), hint)
+        return Shortage("numa.cpu", f"a guest cell wants {_pinned(need)} in one host cell", hint, len(free))
     threaded = any(len(group) > 1 for group in host.siblings)
     if need.thread_policy is ThreadPolicy.ISOLATE and threaded:
         # Its siblings would have to stay idle, and nothing keeps other guests of a dedicated set off them.
         return Shortage(
             "numa.pinning",
             "thread policy isolate doesn't fit on a host with hyper-threads",
-            0,
             "use a host without hyper-threads, or hw:cpu_thread_policy=prefer or require",
         )
     if need.thread_policy is ThreadPolicy.REQUIRE and not threaded:
         return Shortage(
             "numa.pinning",
             "thread policy require doesn't fit on a host without hyper-threads",
-            0,
             "use a host with hyper-threads, or hw:cpu_thread_policy=prefer",
         )
     groups = _free_cores(host, free)
@@ -217,8 +213,8 @@ def _pins(host: HostCell, need: CellNeed) -> Sequence[int] | Shortage:
         return Shortage(
             "numa.pinning",
             f"a guest cell wants {_pinned(need)} on cores with at least two free threads",
-            whole,
             f"the most of them free in one host cell is {whole}",
+            whole,
         )
     return sorted(free)[:count]
 
