@@ -163,6 +163,5 @@ def _serve(situation: Situation, candidates: Candidates) -> list[Candidate] | Re
 
 def _providers_of(request: PciRequest, providers: ProviderChoice | None) -> tuple[str, ...]:
     """Ports are never in Placement, whatever is listed under their id."""
-    if providers is None or request.from_port:
-        return ()
-    return providers.by_request.get(request.request_id, ())
+    chosen = ProviderChoice() if providers is None or request.from_port else providers
+    return chosen.by_request.get(request.request_id, ())
