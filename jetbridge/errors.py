@@ -272,6 +272,12 @@ class DatabaseUnusable(JetbridgeError):
     template = "Database {url}: {reason}"
 
 
+class DatabaseAway(ServiceUnavailable):
+    """The database server has not answered for long. Whether the last change was made shows when it is back."""
+
+    template = "Database {url} has not answered for {seconds} s: {reason}. See that it runs; ask again then"
+
+
 class InvalidQuery(Invalid):
     """A query given to ``jetbridge sql`` can't be run; the message is the database's own, or the rule it breaks."""
 

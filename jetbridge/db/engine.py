@@ -1,45 +1,39 @@
-"""Connections and transactions: one ``Database`` per process, reads beside each other, writes one after the other.
+"""Connections and transactions: one ``Database`` per process.
 
 SQLite runs in WAL mode: readers never wait, and there is one writer at a time. Writers of this process queue up in order of
 arrival before they ask SQLite for its lock, since SQLite itself only polls (https://www.sqlite.org/wal.html,
 https://www.sqlite.org/c3ref/busy_timeout.html).
+
+On PostgreSQL and MariaDB writers run beside each other in READ COMMITTED: each statement sees what was committed before it, so that what
+follows a row lock (``compute_nodes.lock``) sees everything its former holders did. Readers have connections of their own, in
+REPEATABLE READ and read only: one state throughout, as on SQLite.
 """
 
 from __future__ import annotations
 
-import logging
-import random
-import re
-import sqlite3
 import threading
-import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
-import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.engine import URL, Connection, Engine, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.engine import URL, Connection, CursorResult, Engine
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
+from jetbridge.db import commits
+from jetbridge.db.connect import mariadb_engine, postgresql_engine, sqlite_engine
+from jetbridge.db.connection import WRITES
+from jetbridge.db.retry import Failure, Patience, failure_of, persistently
+from jetbridge.db.url import parse, shown
 from jetbridge.errors import DatabaseUnusable
-
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-BUSY_TIMEOUT_MS = 5000
-WRITE_ATTEMPTS = 12
-FIRST_PAUSE_SECONDS = 0.01
-LONGEST_PAUSE_SECONDS = 1.0
-
-# Deadlocks, lost lock waits and serialization failures: the transaction had no effect and may be run again.
-# https://www.postgresql.org/docs/current/mvcc-serialization-failure-handling.html
-# https://mariadb.com/kb/en/mariadb-error-codes/
-RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "55P03"})
-RETRYABLE_MARIADB_CODES = frozenset({1020, 1205, 1213})
+PATIENCE_SECONDS = 60.0
+"""How long reads and writes wait for a server that is away: longer than a restart with recovery takes."""
 
 
 class FairLock:
@@ -74,58 +68,132 @@ class FairLock:
         self.release()
 
 
+@dataclass
+class _Work(Generic[T]):
+    """One call of ``write``. ``answered``: ``answer`` is that of a run whose commit may have succeeded."""
+
+    fn: Callable[[Connection], T]
+    token: str
+    answered: bool = False
+    answer: T | None = None
+
+
 class Database:
-    """One database, given by an SQLAlchemy URL (``sqlite:///FILE``).
+    """One database, given by an SQLAlchemy URL (``sqlite:///FILE``, ``postgresql://...``, ``mariadb://...``). ``patience_seconds``: how long
+    reads and writes wait for a server that is away.
 
     Raises ``DatabaseUnusable`` when the URL can't be understood or its driver is missing.
     """
 
-    def __init__(self, url: str) -> None:
-        self.url = _parse(url)
-        self.engine = _engine(self.url)
+    def __init__(self, url: str, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self.url = parse(url)
+        self._patience_seconds = patience_seconds
+        self.engine, self._reader = _engines(self.url)
         self._writer = FairLock() if self.is_sqlite else None
         self._writing = threading.local()
 
     @property
+    def kind(self) -> str:
+        """sqlite, postgresql or mariadb."""
+        return self.url.get_backend_name()
+
+    @property
     def is_sqlite(self) -> bool:
-        return self.url.get_backend_name() == "sqlite"
+        return self.kind == "sqlite"
 
     @property
     def shown_url(self) -> str:
         """The URL without its password, for messages."""
-        return self.url.render_as_string(hide_password=True)
+        return shown(self.url)
 
     def close(self) -> None:
         self.engine.dispose()
+        self._reader.dispose()
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A connection that sees one state of the database throughout (on SQLite), and whose changes are thrown away."""
-        with self.engine.connect() as connection:
+        """A connection that sees one state of the database throughout, and whose changes are refused or thrown away. Only when the server
+        was lost in between, later statements may see a later state. Raises ``DatabaseAway``."""
+        if self.is_sqlite:
+            with self.read_once() as connection:
+                yield connection
+            return
+        reader = persistently(lambda: _ReadingConnection(self._reader, self._patience), self._patience())
+        try:
+            yield reader
+        finally:
+            reader.end()
+
+    @contextmanager
+    def read_once(self) -> Iterator[Connection]:
+        """As ``read``, without waiting for a server that is away: raises ``DBAPIError`` then."""
+        with self._reader.connect() as connection:
             yield connection
 
     def write(self, fn: Callable[[Connection], T]) -> T:
         """Run ``fn`` in one transaction and commit; its answer is returned.
 
-        ``fn`` may run several times (the database was busy, a deadlock), each time after everything it did was rolled back: it must
-        not change anything else than the database. An error it raises rolls back and comes through. Must not be nested.
+        ``fn`` may run several times (the database was busy, a deadlock, a connection lost), each time after everything it did was rolled
+        back: it must not change anything else than the database. It takes effect once, also when the connection was lost in the middle of
+        the commit. An error it raises rolls back and comes through. Must not be nested. Raises ``DatabaseAway``.
         """
         if getattr(self._writing, "active", False):
             raise RuntimeError("Database.write was called inside Database.write: pass the connection on instead")
         self._writing.active = True
+        work = _Work(fn, uuid.uuid4().hex)
         try:
-            return _persistently(lambda: self._write_once(fn))
+            return persistently(lambda: self._write_once(work), self._patience())
         finally:
             self._writing.active = False
 
-    def _write_once(self, fn: Callable[[Connection], T]) -> T:
+    def _write_once(self, work: _Work[T]) -> T:
         if self._writer is None:
-            with self.engine.begin() as connection:
-                return fn(connection)
+            with self.engine.connect() as connection:
+                return self._write_on_server(connection, work)
         with self._writer, self.engine.connect() as plain:
-            connection = plain.execution_options(jetbridge_write=True)
+            connection = plain.execution_options(**{WRITES: True})
             with connection.begin():
-                return fn(connection)
+                return work.fn(connection)
+
+    def _write_on_server(self, connection: Connection, work: _Work[T]) -> T:
+        try:
+            commits.insert(connection, work.token)
+        except IntegrityError:
+            if not work.answered:
+                raise
+            connection.rollback()
+            return work.answer  # type: ignore[return-value]  # the earlier run was committed after all
+        work.answered = False
+        work.answer = work.fn(connection)
+        work.answered = True
+        connection.commit()
+        return work.answer
+
+    def change_schema(self, fn: Callable[[Connection], T]) -> T:
+        """As ``write`` for changes of tables: of several processes one at a time. Tried once. On MariaDB changes of tables can't be rolled
+        back."""
+        if self._writer is not None:
+            return self.write(fn)
+        with self.engine.connect() as connection:
+            try:
+                self._wait_for_other_changes(connection)
+                answer = fn(connection)
+                connection.commit()
+                return answer
+            finally:
+                connection.invalidate()  # and with it MariaDB's lock is gone, however this ended
+
+    def _wait_for_other_changes(self, connection: Connection) -> None:
+        if self.kind == "postgresql":
+            connection.exec_driver_sql("SELECT pg_advisory_xact_lock(hashtext('jetbridge schema'))")
+            return
+        # Changes of tables commit at once on MariaDB, so the lock must not be one of the transaction.
+        lock = "SELECT GET_LOCK(CONCAT('jetbridge schema ', LEFT(DATABASE(), 40)), 60)"
+        if connection.exec_driver_sql(lock).scalar() != 1:
+            raise DatabaseUnusable(url=self.shown_url, reason="another upgrade of it is running; try again later")
+
+    def _patience(self) -> Patience:
+        return Patience(self.shown_url, self._patience_seconds)
 
     def use_wal(self) -> None:
         """Switch an SQLite file to WAL mode, which it keeps. Not done by opening it: it may turn out to be another program's."""
@@ -138,7 +206,7 @@ class Database:
                 assert driver is not None
                 driver.execute("PRAGMA journal_mode = WAL")
 
-        _persistently(switch)
+        persistently(switch, self._patience())
 
     @contextmanager
     def statement_hook(self, callback: Callable[[str], None]) -> Iterator[None]:
@@ -150,16 +218,20 @@ class Database:
         ) -> None:
             callback(statement)
 
-        event.listen(self.engine, "before_cursor_execute", listener)
+        engines = {id(engine): engine for engine in (self.engine, self._reader)}.values()
+        for engine in engines:
+            event.listen(engine, "before_cursor_execute", listener)
         try:
             yield
         finally:
-            event.remove(self.engine, "before_cursor_execute", listener)
+            for engine in engines:
+                event.remove(engine, "before_cursor_execute", listener)
 
     def upgrade(self) -> bool:
         """Bring the schema to the newest revision; True when anything had to be done.
 
-        Raises ``DatabaseUnusable`` when the database holds tables that aren't ours: nothing is touched then.
+        Raises ``DatabaseUnusable`` when the server does not answer, and when the database holds tables that aren't ours: nothing is touched
+        then.
         """
         from jetbridge.db.migrations import runner  # Alembic takes a while to import, and most processes don't need it
 
@@ -172,97 +244,47 @@ class Database:
         runner.check(self)
 
 
-def _persistently(act: Callable[[], T]) -> T:
-    for attempt in range(1, WRITE_ATTEMPTS):
+class _ReadingConnection(Connection):
+    """Runs a statement again when the server was lost. Only for readers: what a transaction wrote before would be lost."""
+
+    def __init__(self, engine: Engine, patience: Callable[[], Patience]) -> None:
+        super().__init__(engine)
+        self._new_patience = patience
+
+    def execute(self, *arguments: Any, **options: Any) -> CursorResult[Any]:
+        return self._again(lambda: super(_ReadingConnection, self).execute(*arguments, **options))
+
+    def exec_driver_sql(self, *arguments: Any, **options: Any) -> CursorResult[Any]:
+        return self._again(lambda: super(_ReadingConnection, self).exec_driver_sql(*arguments, **options))
+
+    def end(self) -> None:
+        """All was read that was asked for: that the server is lost now matters to nobody."""
         try:
-            return act()
-        except (DBAPIError, sqlite3.OperationalError) as error:
-            if not is_retryable(error):
+            self.rollback()
+        except DBAPIError as error:
+            if failure_of(error) is not Failure.LOST:
                 raise
-            logger.info("Database busy, transaction is run again (attempt %d): %s", attempt, _short(error))
-        pause = min(FIRST_PAUSE_SECONDS * 2 ** (attempt - 1), LONGEST_PAUSE_SECONDS)
-        time.sleep(pause * random.uniform(0.5, 1.0))  # two losers of a deadlock shouldn't meet again
-    return act()
+        finally:
+            self.close()
+
+    def _again(self, act: Callable[[], CursorResult[Any]]) -> CursorResult[Any]:
+        patience: Patience | None = None
+        while True:
+            try:
+                return act()
+            except DBAPIError as error:
+                if failure_of(error) is not Failure.LOST:
+                    raise
+                patience = patience or self._new_patience()
+                patience.wait(error)
+                self.invalidate()
+                self.rollback()  # SQLAlchemy connects again by itself once the lost transaction is given up
 
 
-def is_retryable(error: BaseException) -> bool:
-    """Whether a transaction that failed with ``error`` had no effect and may succeed when run again."""
-    original = error.orig if isinstance(error, DBAPIError) else error
-    if isinstance(original, sqlite3.OperationalError):
-        code: int = getattr(original, "sqlite_errorcode", 0) & 0xFF
-        return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-    sqlstate = getattr(original, "sqlstate", None) or getattr(original, "pgcode", None)
-    if sqlstate in RETRYABLE_SQLSTATES:
-        return True
-    arguments: tuple[object, ...] = getattr(original, "args", ())
-    return bool(arguments) and arguments[0] in RETRYABLE_MARIADB_CODES
-
-
-def _short(error: BaseException) -> str:
-    original = error.orig if isinstance(error, DBAPIError) else error
-    return (str(original) or type(original).__name__).splitlines()[0]
-
-
-def without_password(text: str) -> str:
-    """Any text that was meant as a URL, fit to be shown."""
-    return re.sub(r":[^:@/]*@", ":***@", text)
-
-
-def _parse(text: str) -> URL:
-    try:
-        url = make_url(text)
-        url.get_dialect()
-    except NoSuchModuleError as error:
-        kind = text.partition(":")[0]
-        raise DatabaseUnusable(
-            url=without_password(text), reason=f"unknown kind of database {kind!r}; write sqlite:////path/to/file"
-        ) from error
-    except ArgumentError as error:
-        raise DatabaseUnusable(
-            url=without_password(text), reason="not a database URL; write sqlite:////path/to/file"
-        ) from error
-    if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
-        raise DatabaseUnusable(
-            url=text,
-            reason="an SQLite database needs a file, since several connections share it; write sqlite:////path",
-        )
-    return url
-
-
-def _engine(url: URL) -> Engine:
-    if url.get_backend_name() != "sqlite":
-        try:
-            return sa.create_engine(
-                url, pool_pre_ping=True, pool_size=20, max_overflow=20, isolation_level="READ COMMITTED"
-            )
-        except ImportError as error:
-            raise DatabaseUnusable(
-                url=url.render_as_string(hide_password=True), reason=f"its driver isn't installed: {error}"
-            ) from error
-    assert url.database is not None
-    folder = Path(url.database).absolute().parent
-    if not folder.is_dir():
-        raise DatabaseUnusable(url=str(url), reason=f"the folder {folder} does not exist")
-    engine = sa.create_engine(url, pool_size=20, max_overflow=-1)
-    event.listen(engine, "connect", _set_up_sqlite)
-    event.listen(engine, "begin", _begin_sqlite)
-    return engine
-
-
-def _set_up_sqlite(connection: sqlite3.Connection, record: object) -> None:
-    connection.isolation_level = None  # the driver must not begin by itself: we choose the kind of transaction
-    cursor = connection.cursor()
-    try:
-        cursor.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-        cursor.execute("PRAGMA synchronous = NORMAL")
-        cursor.execute("PRAGMA foreign_keys = ON")
-    finally:
-        cursor.close()
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    # IMMEDIATE takes the write lock at once: a reader that turns writer half-way could only be refused.
-    writes = connection.get_execution_options().get("jetbridge_write", False)
-    driver = connection.connection.dbapi_connection
-    assert driver is not None
-    driver.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+def _engines(url: URL) -> tuple[Engine, Engine]:
+    """For writing and for reading."""
+    if url.get_backend_name() == "sqlite":
+        engine = sqlite_engine(url)
+        return engine, engine
+    make = postgresql_engine if url.get_backend_name() == "postgresql" else mariadb_engine
+    return make(url, writes=True), make(url, writes=False)

@@ -24,6 +24,7 @@ from jetbridge.db.codec import (
     requests_to_text,
     topology_to_text,
 )
+from jetbridge.db.connection import is_writer
 from jetbridge.db.paging import EVERYTHING, Page, paged
 from jetbridge.db.server_filter import COLUMNS, conditions, in_task_states
 from jetbridge.db.server_filter import SORT_KEYS as SORT_KEYS
@@ -125,8 +126,9 @@ def create(
 
 
 def get(conn: Connection, uuid: str, *, project_id: str | None = None, deleted_too: bool = False) -> Server:
-    """``project_id``: only a server of this project (None: of any). Raises ``ServerNotFound``."""
-    query = _select().where(_t.uuid == uuid)
+    """``project_id``: only a server of this project (None: of any). What a writer gets stays as it is until it commits. Raises
+    ``ServerNotFound``."""
+    query = _select_held(conn).where(_t.uuid == uuid)
     if project_id is not None:
         query = query.where(_t.project_id == project_id)
     if not deleted_too:
@@ -138,11 +140,11 @@ def get(conn: Connection, uuid: str, *, project_id: str | None = None, deleted_t
 
 
 def get_many(conn: Connection, uuids: Iterable[str]) -> dict[str, Server]:
-    """Those of the given living servers that exist."""
+    """Those of the given living servers that exist. What a writer gets stays as it is until it commits."""
     found: dict[str, Server] = {}
     wanted = list(dict.fromkeys(uuids))
     for batch in batches(wanted):
-        query = _select().where(_t.uuid.in_(batch), _t.deleted == 0)
+        query = _select_held(conn).where(_t.uuid.in_(batch), _t.deleted == 0)
         found.update((server.uuid, server) for server in _load(conn, query))
     return {uuid: found[uuid] for uuid in wanted if uuid in found}
 
@@ -304,6 +306,12 @@ def _extra(conn: Connection, uuid: str) -> Row[Any]:
 
 def _select() -> Select[Any]:
     return sa.select(instances, _x.flavor.label("flavor_json")).join(instance_extra, _x.instance_uuid == _t.uuid)
+
+
+def _select_held(conn: Connection) -> Select[Any]:
+    # Writers run beside each other on PostgreSQL and MariaDB: of two that decide by the state of a server the second must see what the
+    # first made of it.
+    return _select().with_for_update(of=instances) if is_writer(conn) else _select()
 
 
 def _load(conn: Connection, query: Select[Any]) -> tuple[Server, ...]:

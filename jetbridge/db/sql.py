@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError
 
-from jetbridge.db.engine import Database, without_password
+from jetbridge.db.engine import Database
+from jetbridge.db.retry import first_line
 from jetbridge.db.tables import metadata
+from jetbridge.db.url import parse
 from jetbridge.errors import DatabaseUnusable, InvalidQuery
 
 READING_WORDS = ("SELECT", "WITH", "EXPLAIN")
@@ -60,12 +62,7 @@ def run_query(url: str, query: str) -> QueryResult:
     database can't be opened.
     """
     text = prepared(query)
-    try:
-        parsed = make_url(url)
-    except ArgumentError as error:
-        raise DatabaseUnusable(
-            url=without_password(url), reason="not a database URL; write sqlite:////path/to/file"
-        ) from error
+    parsed = parse(url)
     if parsed.get_backend_name() == "sqlite":
         return _run_on_sqlite(parsed, text)
     return _run_on_server(url, text)
@@ -90,6 +87,8 @@ def prepared(query: str) -> str:
         )
     if any(piece.kind == "code" and re.search(r"\binto\s+(outfile|dumpfile)\b", piece.text, re.I) for piece in code):
         raise InvalidQuery(reason="INTO OUTFILE writes a file; let the shell redirect the output instead")
+    if any(piece.kind == "comment" and re.match(r"/\*M?!", piece.text) for piece in pieces):
+        raise InvalidQuery(reason="MariaDB runs what stands in comments like /*! */; write it without")
     return _without_prefixes([piece for piece in pieces if piece.kind != "end"])
 
 
@@ -140,28 +139,32 @@ def _opened_for_reading(url: URL, path: Path) -> sqlite3.Connection:
 
 
 def _run_on_server(url: str, query: str) -> QueryResult:
+    # A reader's connection: both servers refuse changes in its transactions, those of functions too.
     database = Database(url)
     try:
-        with database.engine.connect() as connection:
+        with database.read_once() as connection:
             driver = connection.connection.cursor()
             try:
-                # PostgreSQL and MariaDB both refuse writes in such a transaction, in functions too.
-                if database.url.get_backend_name() == "postgresql":
-                    driver.execute("SET TRANSACTION READ ONLY")
+                if database.kind == "postgresql":
+                    # As a prepared statement it can't be more than one, whatever the text makes us believe.
+                    driver.execute(query, prepare=True)  # type: ignore[call-arg]
                 else:
-                    driver.execute("START TRANSACTION READ ONLY")
-                driver.execute(query)
+                    driver.execute(query)
                 return _result(driver)
-            except Exception as error:
-                if isinstance(error, connection.dialect.loaded_dbapi.Error):
-                    raise InvalidQuery(reason=_explained(str(error))) from error
-                raise
+            except connection.dialect.loaded_dbapi.Error as error:
+                raise InvalidQuery(reason=_explained(_said(error))) from error
             finally:
-                connection.connection.rollback()
+                driver.close()
     except DBAPIError as error:
-        raise DatabaseUnusable(url=database.shown_url, reason=str(error.orig)) from error
+        raise DatabaseUnusable(url=database.shown_url, reason=first_line(error)) from error
     finally:
         database.close()
+
+
+def _said(error: Exception) -> str:
+    # PyMySQL's errors are a number and a text; psycopg's text goes on with the place in the query.
+    text = error.args[1] if len(error.args) == 2 else str(error)
+    return str(text).splitlines()[0]
 
 
 def _result(cursor: Any) -> QueryResult:
@@ -169,16 +172,25 @@ def _result(cursor: Any) -> QueryResult:
     return QueryResult(columns, tuple(tuple(row) for row in cursor.fetchall()))
 
 
+_READ_ONLY = re.compile(r"readonly database|read-only transaction|READ ONLY transaction")
+_NO_TABLE = re.compile(
+    r"no such table: (?:\w+\.)?(\w+)|relation \"(?:\w+\.)?(\w+)\" does not|Table '(?:[^'.]+\.)?(\w+)' doesn't"
+)
+_NO_COLUMN = re.compile(
+    r"no such column: (?:\w+\.)*(\w+)|column \"?(?:\w+\.)*(\w+)\"? does not|Unknown column '(?:\w+\.)*(\w+)'"
+)
+
+
 def _explained(message: str) -> str:
-    if "readonly database" in message:
+    if _READ_ONLY.search(message):
         return "it would change the database, and jetbridge sql never changes anything"
-    table = re.search(r"no such table: (?:\w+\.)?(\w+)", message)
+    table = _NO_TABLE.search(message)
     if table:
-        return f"{message}; {_nearest(table[1], metadata.tables, 'the tables are')}"
-    column = re.search(r"no such column: (?:\w+\.)*(\w+)", message)
+        return f"{message}; {_nearest(table[table.lastindex or 0], metadata.tables, 'the tables are')}"
+    column = _NO_COLUMN.search(message)
     if column:
         names = {name for table in metadata.tables.values() for name in table.c.keys()}  # noqa: SIM118
-        near = difflib.get_close_matches(column[1], sorted(names), n=1)
+        near = difflib.get_close_matches(column[column.lastindex or 0], sorted(names), n=1)
         return message + (f"; did you mean {near[0]}?" if near else "")
     return message
 

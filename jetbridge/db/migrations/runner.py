@@ -15,7 +15,9 @@ from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy.engine import Connection
 
+from jetbridge.db.retry import first_line
 from jetbridge.db.tables import metadata
+from jetbridge.db.types import MARIADB_COLLATION
 from jetbridge.errors import DatabaseUnusable
 
 if TYPE_CHECKING:
@@ -38,12 +40,20 @@ def upgrade(database: Database) -> bool:
         before = _revision(database, connection, scripts)
         if before == head:
             return False
-        _run(connection, scripts)
+        if database.kind == "mariadb" and before is None:
+            # Every table gets the collation of its database: the server's own takes "gpu" and "GPU" for the same name.
+            connection.exec_driver_sql(f"ALTER DATABASE CHARACTER SET utf8mb4 COLLATE {MARIADB_COLLATION}")
+        _run(connection, scripts, transactional=database.kind != "mariadb")
         logger.info("Database %s upgraded from revision %s to %s", database.shown_url, before or "none", head)
         return True
 
     database.use_wal()
-    return database.write(run)
+    try:
+        return database.change_schema(run)
+    except sa.exc.DBAPIError as error:
+        raise DatabaseUnusable(
+            url=database.shown_url, reason=f"its tables can't be changed: {first_line(error)}"
+        ) from error
 
 
 def check(database: Database) -> None:
@@ -65,11 +75,11 @@ def _scripts() -> ScriptDirectory:
 
 def _stored_revision(database: Database, scripts: ScriptDirectory) -> str | None:
     try:
-        with database.read() as connection:
+        # Without the patience of ``Database.read``: whoever starts the program should hear at once that the database is not there.
+        with database.read_once() as connection:
             return _revision(database, connection, scripts)
     except (sa.exc.DBAPIError, sqlite3.DatabaseError) as error:
-        original = error.orig if isinstance(error, sa.exc.DBAPIError) else error
-        raise DatabaseUnusable(url=database.shown_url, reason=str(original)) from error
+        raise DatabaseUnusable(url=database.shown_url, reason=first_line(error)) from error
 
 
 def _revision(database: Database, connection: Connection, scripts: ScriptDirectory) -> str | None:
@@ -89,6 +99,11 @@ def _revision(database: Database, connection: Connection, scripts: ScriptDirecto
         known = revision is not None and scripts.get_revision(revision) is not None
     except CommandError:
         known = False
+    if revision is None and ours and not tables - metadata.tables.keys() - {VERSION_TABLE}:
+        raise DatabaseUnusable(
+            url=database.shown_url,
+            reason="its first upgrade was interrupted and nothing can be in it yet; drop and create the database, then upgrade again",
+        )
     if not known or not ours:
         raise DatabaseUnusable(
             url=database.shown_url,
@@ -105,11 +120,11 @@ def _some(tables: set[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
-def _run(connection: Connection, scripts: ScriptDirectory) -> None:
+def _run(connection: Connection, scripts: ScriptDirectory, *, transactional: bool) -> None:
     def to_head(revision: Any, context: MigrationContext) -> Any:
         return scripts._upgrade_revs("head", revision)
 
     with EnvironmentContext(Config(), scripts, fn=to_head) as environment:
         # SQLite can roll back changes of the schema, though Alembic does not count on it.
-        environment.configure(connection=connection, target_metadata=metadata, transactional_ddl=True)
+        environment.configure(connection=connection, target_metadata=metadata, transactional_ddl=transactional)
         environment.run_migrations()

@@ -1,20 +1,21 @@
-"""Every test here runs on each database of ``DATABASES``: the same calls, the same answers."""
+"""Every test here runs on each kind of database: the same calls, the same answers."""
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
 from jetbridge.db.tables import metadata
+from tests.conftest import DatabaseServers
+from tests.servers.databases import SERVERS, DatabaseServer
 
 SQLITE = "sqlite"
-DATABASES = [SQLITE, *os.environ.get("JETBRIDGE_TEST_DATABASES", "").split()]
-"""SQLite in a file of its own, and the URLs of empty databases that a test may fill."""
+DATABASES = [SQLITE, *SERVERS]
 
 
 @pytest.fixture(scope="session")
@@ -26,18 +27,54 @@ def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(params=DATABASES, ids=lambda url: url.split(":")[0])
-def database(request: pytest.FixtureRequest, migrated_file: Path, tmp_path: Path) -> Iterator[Database]:
-    if request.param == SQLITE:
+@pytest.fixture(scope="session")
+def migrated_url(database_server: DatabaseServers) -> Callable[[str], str]:
+    """The URL of one database for all tests of a kind of server: making the tables takes longer than emptying them."""
+    urls: dict[str, str] = {}
+
+    def url(kind: str) -> str:
+        if kind not in urls:
+            urls[kind] = database_server(kind).new_database()
+            database = Database(urls[kind])
+            database.upgrade()
+            database.close()
+        return urls[kind]
+
+    return url
+
+
+@pytest.fixture(params=DATABASES)
+def kind(request: pytest.FixtureRequest) -> str:
+    chosen: str = request.param
+    return chosen
+
+
+@pytest.fixture
+def database(kind: str, migrated_file: Path, migrated_url: Callable[[str], str], tmp_path: Path) -> Iterator[Database]:
+    if kind == SQLITE:
         shutil.copy(migrated_file, tmp_path / "jetbridge.sqlite3")
         opened = Database(f"sqlite:///{tmp_path}/jetbridge.sqlite3")
         yield opened
         opened.close()
         return
-    opened = Database(request.param)
-    opened.upgrade()
+    opened = Database(migrated_url(kind))
     yield opened
-    with opened.engine.begin() as connection:
-        for table in metadata.sorted_tables:
-            connection.execute(table.delete())
+    opened.write(_empty)
     opened.close()
+
+
+def _empty(conn: Connection) -> None:
+    for table in metadata.sorted_tables:
+        conn.execute(table.delete())
+
+
+@pytest.fixture
+def server(kind: str, database_server: DatabaseServers) -> DatabaseServer:
+    """The server of ``database``, to be hurt. Only for tests of the kinds that have one."""
+    return database_server(kind)
+
+
+@pytest.fixture
+def empty_url(kind: str, database_server: DatabaseServers, tmp_path: Path) -> str:
+    """The URL of a database without any table."""
+    return f"sqlite:///{tmp_path}/empty.sqlite3" if kind == SQLITE else database_server(kind).new_database()

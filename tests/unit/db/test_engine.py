@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
-from jetbridge.db import engine as engine_module
-from jetbridge.db.engine import Database, FairLock, is_retryable
+from jetbridge.db import connect, retry
+from jetbridge.db.engine import Database, FairLock
+from jetbridge.db.retry import Failure, failure_of
 from jetbridge.errors import DatabaseUnusable
 
 
@@ -100,13 +101,13 @@ def test_writes_of_several_processes_all_land(database: Database) -> None:
 def test_a_transaction_runs_again_when_the_database_is_locked(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module, "BUSY_TIMEOUT_MS", 1)
+    monkeypatch.setattr(connect, "BUSY_TIMEOUT_MS", 1)
     fresh = Database(database.url.render_as_string())
     assert database.url.database is not None
     other = sqlite3.connect(database.url.database, isolation_level=None, check_same_thread=False)
     other.execute("BEGIN IMMEDIATE")
     seen_busy = threading.Event()
-    monkeypatch.setattr(engine_module.time, "sleep", lambda seconds: (seen_busy.set(), other.rollback()))
+    monkeypatch.setattr(retry.time, "sleep", lambda seconds: (seen_busy.set(), other.rollback()))
     fresh.write(lambda conn: add(conn, 1))
     assert seen_busy.is_set()
     assert numbers(database) == [1]
@@ -117,7 +118,7 @@ def test_a_transaction_runs_again_when_the_database_is_locked(
 def test_a_function_that_meets_a_deadlock_runs_again_from_the_start(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(retry.time, "sleep", lambda seconds: None)
     runs: list[int] = []
 
     def fill(conn: Any) -> int:
@@ -133,15 +134,15 @@ def test_a_function_that_meets_a_deadlock_runs_again_from_the_start(
 
 def test_a_database_that_stays_busy_is_given_up(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(engine_module.time, "sleep", pauses.append)
+    monkeypatch.setattr(retry.time, "sleep", pauses.append)
 
     def fill(conn: Any) -> None:
         raise OperationalError("UPDATE", {}, _Deadlock())
 
     with pytest.raises(OperationalError):
         database.write(fill)
-    assert len(pauses) == engine_module.WRITE_ATTEMPTS - 1
-    assert max(pauses) <= engine_module.LONGEST_PAUSE_SECONDS
+    assert len(pauses) == retry.WRITE_ATTEMPTS - 1
+    assert max(pauses) <= retry.LONGEST_PAUSE_SECONDS
 
 
 def test_a_broken_rule_is_not_tried_again(database: Database) -> None:
@@ -167,21 +168,37 @@ class _Maria(Exception):
     """As PyMySQL raises it: code and text as arguments."""
 
 
+class _Cut(Exception):
+    """As psycopg raises it when the server went away."""
+
+    sqlstate = "57P01"
+
+
+class _Taken(Exception):
+    sqlstate = "23505"
+
+
 @pytest.mark.parametrize(
-    ("error", "retryable"),
+    ("error", "kind"),
     [
-        (_Deadlock(), True),
-        (_Maria(1213, "Deadlock found when trying to get lock"), True),
-        (_Maria(1205, "Lock wait timeout exceeded"), True),
-        (_Maria(1062, "Duplicate entry"), False),
-        (_Maria(), False),
-        (sqlite3.OperationalError("no such table: x"), False),
-        (ValueError("40001"), False),
+        (_Deadlock(), Failure.BUSY),
+        (_Maria(1213, "Deadlock found when trying to get lock"), Failure.BUSY),
+        (_Maria(1205, "Lock wait timeout exceeded"), Failure.BUSY),
+        (_Maria(1062, "Duplicate entry"), Failure.TAKEN),
+        (_Taken(), Failure.TAKEN),
+        (_Cut(), Failure.LOST),
+        (_Maria(2013, "Lost connection"), Failure.LOST),
+        (_Maria(1927, "Connection was killed"), Failure.LOST),
+        (_Maria(1054, "Unknown column"), Failure.FINAL),
+        (_Maria(), Failure.FINAL),
+        (sqlite3.OperationalError("no such table: x"), Failure.FINAL),
+        (sqlite3.IntegrityError("UNIQUE constraint failed"), Failure.FINAL),
+        (ValueError("40001"), Failure.FINAL),
     ],
 )
-def test_which_errors_are_tried_again(error: Exception, retryable: bool) -> None:
-    assert is_retryable(error) is retryable
-    assert is_retryable(DBAPIError("SELECT", {}, error)) is retryable
+def test_which_errors_are_tried_again(error: Exception, kind: Failure) -> None:
+    assert failure_of(error) is kind
+    assert failure_of(DBAPIError("SELECT", {}, error)) is kind
 
 
 def test_nested_writes_are_refused_instead_of_waiting_for_themselves(database: Database) -> None:
