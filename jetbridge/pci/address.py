@@ -14,6 +14,7 @@ MAX_FUNCTION = 0x7
 MAX_ID = 0xFFFF
 
 ANY = "*"
+FIELDS = ("domain", "bus", "slot", "function")
 
 
 def parse_hex(name: str, text: str, maximum: int) -> int:
@@ -126,7 +127,7 @@ class RegexPattern:
     @classmethod
     def parse(cls, fields: dict[str, object]) -> RegexPattern:
         """Keys other than the four are ignored here (``suspicious_keys`` names them)."""
-        wanted = {name: fields[name] for name in ("domain", "bus", "slot", "function") if name in fields}
+        wanted = {name: fields[name] for name in FIELDS if name in fields}
         texts: dict[str, str] = {}
         for name, expression in wanted.items():
             if not isinstance(expression, str):

@@ -15,7 +15,7 @@ from jetbridge.errors import (
     PciDeviceRemoteManagedNotPresent,
     PciDeviceWrongAddressFormat,
 )
-from jetbridge.pci.address import ANY, MAX_ID, AddressPattern, GlobPattern, PciAddress, RegexPattern, parse_hex
+from jetbridge.pci.address import ANY, FIELDS, MAX_ID, AddressPattern, GlobPattern, PciAddress, RegexPattern, parse_hex
 from jetbridge.pci.device import DeviceType
 from jetbridge.pci.words import bool_word, lenient_bool, strict_bool
 
@@ -228,7 +228,7 @@ def _address_pattern(address: object) -> AddressPattern:
 def _ignored_address_keys(address: object) -> tuple[str, ...]:
     if not isinstance(address, dict):
         return ()
-    return tuple(sorted(set(address) - {"domain", "bus", "slot", "function"}))
+    return tuple(sorted(set(address) - set(FIELDS)))
 
 
 def _netdev_pattern(devname: str, facts: HostFacts) -> AddressPattern | None:

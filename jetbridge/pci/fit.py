@@ -150,7 +150,8 @@ def _serve(situation: Situation, candidates: Candidates) -> list[Candidate] | Re
         kept = keep(situation, candidates)
         if total(kept) < count:
             return Refusal(reasons=(why(situation, candidates, kept), *earlier))
-        if total(kept) < total(candidates):
+        # Devices of other kinds are no reason: every host has some, and telling them hides what decided.
+        if total(kept) < total(candidates) and keep is not eligible.with_properties:
             earlier.append(why(situation, candidates, kept))
         candidates = kept
     chosen: list[Candidate] = []

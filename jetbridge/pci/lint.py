@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jetbridge.errors import PciConfigInvalidSpec
-from jetbridge.pci.address import ANY, GlobPattern
+from jetbridge.pci.address import ANY, FIELDS, GlobPattern
 from jetbridge.pci.device_spec import KNOWN_TAGS, SELECTORS, DeviceSpec, Report, first_match
 from jetbridge.pci.words import nearest
 
@@ -65,7 +65,7 @@ def suspicious_keys(specs: Sequence[DeviceSpec]) -> list[SuspiciousKey]:
             elif key not in KNOWN_TAGS and (near := nearest(key, (*SELECTORS, *KNOWN_TAGS), cutoff=0.8)):
                 found.append(_suspicious(spec, key, near, f"{key} is not a known key, {near} is"))
         for key in spec.ignored_keys:
-            near = nearest(key, ("domain", "bus", "slot", "function"))
+            near = nearest(key, FIELDS)
             text = f"key {key} of address is ignored, known are domain, bus, slot and function"
             found.append(_suspicious(spec, key, near, text))
     return found
@@ -108,20 +108,20 @@ def _shadowed(
 
 def _covers(broad: DeviceSpec, narrow: DeviceSpec) -> bool:
     """Whether everything that ``narrow`` can match, ``broad`` matches too, as far as the lines tell."""
-    if broad.address is None or narrow.address is None:
-        return False
-    ids = zip((broad.vendor_id, broad.product_id), (narrow.vendor_id, narrow.product_id), strict=True)
     return (
-        broad.address.covers(narrow.address)
-        and all(mine in (ANY, theirs) for mine, theirs in ids)
+        broad.address is not None
+        and narrow.address is not None
+        and broad.address.covers(narrow.address)
+        and broad.vendor_id in (ANY, narrow.vendor_id)
+        and broad.product_id in (ANY, narrow.product_id)
         and (narrow.remote_managed or not broad.remote_managed)
         and (broad.pf_aware or not narrow.pf_aware or broad.address == GlobPattern())
     )
 
 
 def _ids_meet(one: DeviceSpec, other: DeviceSpec) -> bool:
-    ids = zip((one.vendor_id, one.product_id), (other.vendor_id, other.product_id), strict=True)
-    return all(ANY in pair or pair[0] == pair[1] for pair in ids)
+    vendors, products = (one.vendor_id, other.vendor_id), (one.product_id, other.product_id)
+    return all(ANY in pair or pair[0] == pair[1] for pair in (vendors, products))
 
 
 def _matches(spec: DeviceSpec, report: Report) -> bool:

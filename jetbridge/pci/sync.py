@@ -85,7 +85,7 @@ def synchronise(
         if address in matched:
             after[address] = _follow(device, *matched[address])
             warning = _replaced_warning(device, matched[address][0])
-        elif device.owned:
+        elif device.owned or device.instance_uuid is not None:
             after[address] = replace(device, condition=Condition.LOST)
             warning = _lost_warning(device, reported.get(address))
         else:
@@ -213,7 +213,7 @@ def _lost_warning(device: PciDevice, report: Report | None) -> SyncWarning:
         kind=kind,
         address=device.address,
         server=device.instance_uuid,
-        text=f"device {device.identity} is {device.status} by server {device.instance_uuid}, and {why}, or move the "
-        "server; the device is removed when the server gives it back",
+        text=f"device {device.identity} is {device.status}{' by' if device.owned else ', but its row names'} server "
+        f"{device.instance_uuid}, and {why}, or move the server; the device is removed when the server gives it back",
         new=device.condition is not Condition.LOST,
     )

@@ -96,7 +96,9 @@ def test_tags_of_the_report_itself_dont_count() -> None:
 
 
 def test_what_the_host_no_longer_reports_goes_and_what_others_noted_stays() -> None:
-    before = replace(create_device(VF, PLAIN, 7, str), extra_info={"parent_ifname": "ens1", "rp_uuid": "p1"})
+    full = create_device({**VF, "mac_address": "02:00:00:00:00:01"}, PLAIN, 7, str)
+    assert set(full.extra_info) == {"capabilities", "parent_ifname", "iommu_group", "driver", "mac_address"}
+    before = replace(full, extra_info={**full.extra_info, "rp_uuid": "p1"})
     after = update_device(before, report("0000:3b:00.4", "10de:26ba", "type-VF"), PLAIN)
     assert after.extra_info == {"rp_uuid": "p1"}
     assert after.parent_addr is None
