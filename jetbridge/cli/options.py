@@ -31,6 +31,25 @@ StateDir = Annotated[
         show_default="~/.local/state/jetbridge",
     ),
 ]
+ConfigFile = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--config-file",
+        envvar="JETBRIDGE_CONFIG_FILE",
+        help="Configuration, also an existing nova.conf. Can be repeated; later files win.",
+        show_default=False,
+    ),
+]
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--database",
+        envvar="JETBRIDGE_DATABASE",
+        metavar="URL",
+        help="Instead of \\[database]connection. With a password better given by the variable: others can read a command line.",
+        show_default="STATE-DIR/jetbridge.sqlite3",
+    ),
+]
 Url = Annotated[
     str | None,
     typer.Option(

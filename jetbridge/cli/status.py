@@ -45,6 +45,7 @@ def status(
         return
     out = console()
     out.print(f"{client.base}: jetbridge {answer['version']}", style="bold", markup=False)
+    out.print(f"database {answer['database']}", markup=False)
     hosts = answer["hosts"]
     out.print(f"hosts    {hosts['up']} up, {hosts['down']} down", style="red" if hosts["down"] else None)
     out.print(f"devices  {cell(answer['devices'])}", markup=False)

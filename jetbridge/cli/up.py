@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from jetbridge.cli.options import StateDir, state_dir_or_default
+from jetbridge.cli.options import ConfigFile, DatabaseUrl, StateDir, state_dir_or_default
 
 DEFAULT_PORT = 8774
 
@@ -24,12 +24,7 @@ def _port(text: str | int) -> int:
 
 
 def up(
-    config_file: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--config-file", help="Configuration, also an existing nova.conf. Can be repeated; later files win."
-        ),
-    ] = None,
+    config_file: ConfigFile = None,
     fleet: Annotated[
         Path | None, typer.Option("--fleet", help="Simulate the hosts of this fleet file.", show_default="this machine")
     ] = None,
@@ -41,6 +36,7 @@ def up(
     port: Annotated[
         int, typer.Option("--port", parser=_port, metavar="PORT", help="Port to serve on; 0 takes a free one.")
     ] = DEFAULT_PORT,
+    database: DatabaseUrl = None,
 ) -> None:
     """Serve: API, conductor, scheduler and the agents of all hosts, in one process.
 
@@ -58,16 +54,13 @@ def up(
     """
     # Signals first: one that comes while the service starts must stop it as cleanly as later ones.
     stop = _stop_signal()
-    from jetbridge.cli.output import warn
+    from jetbridge.cli.configuration import settings_of
     from jetbridge.config.fleet import load_fleet
-    from jetbridge.config.load import load_settings
     from jetbridge.service.allinone import AllInOne
 
-    loaded = load_settings(config_file or [])
-    for warning in loaded.warnings:
-        warn(warning)
+    settings = settings_of(config_file, database)
     folder = state_dir_or_default(state_dir)
-    service = AllInOne(loaded.settings, load_fleet(fleet) if fleet else None, folder, listen, port)
+    service = AllInOne(settings, load_fleet(fleet) if fleet else None, folder, listen, port)
     base_url = service.start()
     try:
         typer.echo(f"export OS_CLIENT_CONFIG_FILE={shlex.quote(str(folder / 'clouds.yaml'))} OS_CLOUD=jetbridge")

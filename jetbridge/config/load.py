@@ -95,7 +95,8 @@ def _without_foreign(path: Path, sections: Sections, warnings: list[str]) -> Sec
             f"[{section}]{name}"
             for section in left_out
             for name in sections[section]
-            if options.lookup(section, name) or options.lookup_old(section, name)
+            if section not in options.SECTIONS_OF_FILES_ALONE
+            and (options.lookup(section, name) or options.lookup_old(section, name))
         ]
         also = f" Of these Jetbridge knows {', '.join(known)}: repeat there what you want to keep." if known else ""
         warnings.append(
@@ -146,7 +147,7 @@ def _value(path: Path, setting: Setting, values: list[str], gathered: _Gathered)
         gathered.origins[key] = str(path)
         if re.search(r"\$\{?[a-z_]+", values[-1]):
             gathered.warnings.append(
-                f"{path}: {setting.label} = {values[-1]!r}: references to other options are not resolved; write the value itself"
+                f"{path}: {setting.label} = {'***' if setting.secret else repr(values[-1])}: references to other options are not resolved; write the value itself"
             )
     return converted(setting, values, str(path))
 

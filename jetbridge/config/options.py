@@ -286,10 +286,29 @@ def _services() -> list[Setting]:
     ]
 
 
-SETTINGS: tuple[Setting, ...] = (*_pci(), *_scheduling(), *_compute(), *_services())
+def _database() -> list[Setting]:
+    return [
+        Setting(
+            "database",
+            "database_connection",
+            cfg.StrOpt(
+                "connection",
+                secret=True,
+                help="URL of the database: postgresql://user:password@host/database, mariadb://user:password@host/database or "
+                "sqlite:////path/to/file. Without it: an SQLite file in the state folder. Only read from a file named jetbridge*.conf.",
+            ),
+            "a URL such as postgresql://user:password@host/database",
+        ),
+    ]
 
-SECTIONS_WITHOUT_OPTIONS_YET = ("database", "devices", "cyborg", "neutron")
+
+SETTINGS: tuple[Setting, ...] = (*_pci(), *_scheduling(), *_compute(), *_services(), *_database())
+
+SECTIONS_WITHOUT_OPTIONS_YET = ("devices", "cyborg", "neutron")
 """Sections for parts that this version doesn't have: read, and what they say has no effect."""
+
+SECTIONS_OF_FILES_ALONE = ("database",)
+"""Not for fleet files, and never suggested to be taken over from another system's file."""
 
 PLACEMENT_FIELDS = frozenset({"pci_report_in_placement", "pci_in_placement"})
 """Understood, and warned about when switched on: this version has no Placement."""

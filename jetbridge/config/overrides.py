@@ -27,6 +27,10 @@ def apply_overrides(settings: Settings, overrides: Mapping[str, Mapping[str, Any
             raise InvalidConfiguration(
                 reason=f"{origin}: config: section {group!r} is for a part that this version of Jetbridge doesn't have; remove it"
             )
+        if section in options.SECTIONS_OF_FILES_ALONE:
+            raise InvalidConfiguration(
+                reason=f"{origin}: config: section {group!r} is not for fleet files; write it into a jetbridge.conf, and give --config-file"
+            )
         if section not in options.groups():
             near = options.nearest(section, options.groups())
             known = f"did you mean {near}?" if near else f"use one of {', '.join(options.groups())}"

@@ -35,6 +35,11 @@ class Setting:
         return bool(self.option.multi)
 
     @property
+    def secret(self) -> bool:
+        """Whether its value must not be shown."""
+        return bool(self.option.secret)
+
+    @property
     def label(self) -> str:
         return f"[{self.group}]{self.name}"
 

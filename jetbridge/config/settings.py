@@ -51,5 +51,9 @@ class Settings:
     # [jetbridge]
     keep_days: int = 14
     workers: int = 16
+    # [database]
+    database_connection: str | None = field(
+        default=None, repr=False
+    )  # holds a password; None: SQLite in the state folder
     # the file each option came from, for messages: (group, option) -> path
     origins: Mapping[tuple[str, str], str] = field(default_factory=dict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import unquote
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
@@ -13,13 +14,11 @@ EXAMPLES = (
     "write sqlite:////path/to/file, postgresql://user:password@host/database or mariadb://user:password@host/database"
 )
 
-# What people write, and what other services' files hold, to the driver that is installed.
+# To the driver that is installed, whichever a URL of another service names.
 DRIVERS = {
     "postgres": "postgresql+psycopg",
     "postgresql": "postgresql+psycopg",
-    "postgresql+psycopg2": "postgresql+psycopg",
     "mysql": "mariadb+pymysql",
-    "mysql+pymysql": "mariadb+pymysql",
     "mariadb": "mariadb+pymysql",
 }
 _SECRET_KEYS = re.compile(r"pass|secret|token", re.IGNORECASE)
@@ -29,17 +28,12 @@ def parse(text: str) -> URL:
     """The URL, with the driver that is used for its kind of database. Raises ``DatabaseUnusable``."""
     try:
         url = make_url(text.strip())
-        url = url.set(drivername=DRIVERS.get(url.drivername, url.drivername))
+        url = url.set(drivername=DRIVERS.get(url.drivername.partition("+")[0], url.drivername))
         url.get_dialect()
     except NoSuchModuleError as error:
         kind = text.strip().partition(":")[0]
         raise DatabaseUnusable(
             url=without_password(text), reason=f"unknown kind of database {kind!r}; {EXAMPLES}"
-        ) from error
-    except ImportError as error:
-        raise DatabaseUnusable(
-            url=without_password(text),
-            reason=f"the driver it names isn't installed ({error}); write postgresql:// or mariadb:// without a driver",
         ) from error
     except (ArgumentError, ValueError) as error:
         raise DatabaseUnusable(url=without_password(text), reason=f"not a database URL; {EXAMPLES}") from _without_text(
@@ -67,7 +61,8 @@ def shown(url: URL) -> str:
     """For messages: without password, and without those among the parameters."""
     hidden = {key: "***" for key in url.query if _SECRET_KEYS.search(key)}
     public = url.update_query_dict(hidden).difference_update_query(["charset"])
-    return public.render_as_string(hide_password=True).replace("+pymysql", "").replace("+psycopg", "")
+    address, mark, parameters = public.render_as_string(hide_password=True).partition("?")
+    return re.sub(r"^(\w+)\+\w+", r"\1", address) + mark + unquote(parameters)
 
 
 def without_password(text: str) -> str:

@@ -18,7 +18,7 @@ from jetbridge.conductor.manager import ConductorManager
 from jetbridge.conductor.reconcile import reconcile_unplaced
 from jetbridge.config.fleet import Fleet
 from jetbridge.config.settings import Settings
-from jetbridge.db import builds, services, verdicts
+from jetbridge.db import builds, commits, services, verdicts
 from jetbridge.db.clock import utcnow
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
@@ -97,9 +97,11 @@ class AllInOne:
         server = HttpServer(self._listen, self._port)
         undo.callback(server.stop)
 
-        self.database = Database(self.state.database_url)
+        url = settings.database_connection or self.state.database_url
+        self.database = Database(url)
         undo.callback(self.database.close)
         self.database.upgrade()
+        self.state.note_database(url, self.database.shown_url)
         self.images = ImageDirectory(self.database, self.state.path / "images")
         self.images.install_builtin()
 
@@ -144,7 +146,9 @@ class AllInOne:
         undo.callback(server.stop)  # before everything else: no request should meet a service half gone
         server.start(app)
         write_clouds(self.state.clouds, server.base_url, settings.auth_strategy)
-        logger.info("Serving on %s, state in %s", server.base_url, self.state.path)
+        logger.info(
+            "Serving on %s, state in %s, database %s", server.base_url, self.state.path, self.database.shown_url
+        )
         return server.base_url
 
     def _serve_brain(self, settings: Settings) -> None:
@@ -199,6 +203,7 @@ class AllInOne:
         def forget(conn: Connection) -> None:
             verdicts.purge(conn, limit)
             builds.purge(conn, limit)
+            commits.purge(conn, utcnow() - timedelta(seconds=HOUR))
 
         self.database.write(forget)
 

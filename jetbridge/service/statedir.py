@@ -11,6 +11,8 @@ import yaml
 
 from jetbridge.errors import JetbridgeError
 
+DATABASE_NOTE = "database.url"
+
 
 class StateDirInUse(JetbridgeError):
     template = (
@@ -28,6 +30,14 @@ class StateDir:
     @property
     def database_url(self) -> str:
         return f"sqlite:///{self.path / 'jetbridge.sqlite3'}"
+
+    def note_database(self, url: str, shown_url: str) -> None:
+        """Leave word of a database elsewhere, without its password, for who looks for it here."""
+        note = self.path / DATABASE_NOTE
+        if url == self.database_url:
+            note.unlink(missing_ok=True)
+        else:
+            note.write_text(f"{shown_url}\n", encoding="utf-8")
 
     @property
     def log(self) -> Path:

@@ -43,6 +43,7 @@ def router(services: ApiServices) -> APIRouter:
             by_condition[condition.value] += count
         return {
             "version": __version__,
+            "database": services.database.shown_url,
             "hosts": {"up": up, "down": len(nodes) - up},
             "probe_errors": {node.host: node.probe_error for node in nodes if node.probe_error},
             "devices": dict(sorted(by_status.items())),

@@ -13,6 +13,7 @@ import pytest
 
 from jetbridge import __version__
 from jetbridge.cli.main import run
+from jetbridge.service.statedir import StateDir
 
 COMMANDS = [
     ["up"], ["demo"], ["sql"], ["db", "upgrade"], ["scan"], ["devices"], ["pools"], ["hosts"], ["servers"], ["xml"],
@@ -165,3 +166,71 @@ def test_this_machine_is_scanned_without_a_service(capsys: pytest.CaptureFixture
     else:
         assert code == 1
         assert captured.err.startswith("error: ")
+
+
+@pytest.fixture
+def config_file(tmp_path: Path) -> Path:
+    """Names an SQLite database outside of the state folder."""
+    path = tmp_path / "jetbridge.conf"
+    path.write_text(f"[database]\nconnection = sqlite:///{tmp_path}/elsewhere.sqlite3\n")
+    return path
+
+
+@pytest.mark.parametrize("way", ["--config-file", "JETBRIDGE_CONFIG_FILE", "--database", "JETBRIDGE_DATABASE"])
+def test_the_database_named_is_the_one_that_is_used(
+    way: str,
+    state: Path,
+    config_file: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    value = f"sqlite:///{tmp_path}/elsewhere.sqlite3" if way.lower().endswith("database") else str(config_file)
+    options = [way, value] if way.startswith("--") else []
+    if not options:
+        monkeypatch.setenv(way, value)
+    assert run(["db", "upgrade", *options]) == 0
+    assert capsys.readouterr().out == f"{tmp_path}/elsewhere.sqlite3: upgraded\n"
+    assert run(["sql", "SELECT count(*) FROM flavors", *options]) == 0
+    assert not state.exists()
+
+
+def test_the_database_of_another_systems_file_is_left_alone(
+    state: Path, config_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    foreign = config_file.rename(tmp_path / "nova.conf")
+    assert run(["db", "upgrade", "--config-file", str(foreign)]) == 0
+    said = capsys.readouterr()
+    assert said.out == f"{state}/jetbridge.sqlite3: upgraded\n"
+    assert "[database] are not read" in said.err
+    assert "elsewhere" not in said.err
+
+
+def test_a_service_with_another_database_is_not_mistaken_for_one_without_data(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = StateDir(state)
+    assert run(["db", "upgrade"]) == 0
+    folder.note_database("postgresql://jetbridge:secret@db/jetbridge", "postgresql://jetbridge:***@db/jetbridge")
+    capsys.readouterr()
+    for command in (["sql", "SELECT 1"], ["db", "upgrade"]):
+        assert run(command) == 3
+        said = capsys.readouterr().err
+        assert "keeps its data in postgresql://jetbridge:***@db/jetbridge: give the --config-file" in said
+    folder.note_database(folder.database_url, folder.database_url)
+    assert run(["sql", "SELECT 1"]) == 0
+
+
+@pytest.mark.parametrize("command", [["sql", "SELECT 1"], ["db", "upgrade"], ["up"]])
+@pytest.mark.parametrize(
+    "url", ["postgresql://jetbridge:hunter2@/x?host=/nowhere", "mysql://u:hunter2@h@i/x", "u:hunter2@h"]
+)
+def test_a_database_that_can_not_be_reached_is_told_in_one_line_without_its_password(
+    command: list[str], url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JETBRIDGE_DATABASE", url)
+    assert run(command) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: Database ")
+    assert said.count("\n") == 1
+    assert "hunter2" not in said
