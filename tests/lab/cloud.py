@@ -1,0 +1,291 @@
+"""``jetbridge up`` inside L1, and its clients outside of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import bcrypt
+from openstack.config import OpenStackConfig
+from openstack.connection import Connection
+
+from jetbridge.service.statedir import write_clouds
+from lab.cache import PROJECT
+from lab.hardware import GROUP
+from lab.machine import SERVICE_PORT, Machine
+from tests.lab.console import READY, Report, read_report
+
+T = TypeVar("T")
+BIN = Path(sys.executable).parent
+STATE = "/var/lib/jetbridge"
+CONFIG = "/etc/jetbridge/jetbridge.conf"
+USERS = "/etc/jetbridge/users"
+OUTPUT = "/var/log/jetbridge.out"
+PASSWORD = "lab"
+SECONDS = 180
+"""Long, as everything here runs in an emulator inside an emulator on a machine that may be busy."""
+
+FLAVORS: Mapping[str, Mapping[str, str]] = {
+    "edu": {"pci_passthrough:alias": "EDU:1"},
+    "two-nics": {"pci_passthrough:alias": "NIC:2"},
+    "near-nic": {"pci_passthrough:alias": "NEARNIC:1", "hw:numa_nodes": "1"},
+    "unmanaged": {"pci_passthrough:alias": "UNMANAGED:1"},
+    "kept": {"pci_passthrough:alias": "KEPT:1"},
+    "half-group": {"pci_passthrough:alias": "HALF:1"},
+    "nvme-pf": {"pci_passthrough:alias": "NVMEPF:1"},
+    "nvme-vf": {"pci_passthrough:alias": "NVMEVF:1"},
+}
+
+
+def configuration() -> str:
+    def alias(name: str, ids: str, kind: str = "type-PCI", **more: str) -> str:
+        vendor, product = ids.split(":")
+        fields = {"name": name, "vendor_id": vendor, "product_id": product, "device_type": kind, **more}
+        return f"alias = {json.dumps(fields)}"
+
+    return "\n".join(
+        [
+            "[DEFAULT]",
+            "reserved_host_memory_mb = 256",
+            "[libvirt]",
+            "virt_type = qemu",
+            "[api]",
+            "auth_strategy = http_basic",
+            f"http_basic_auth_user_file = {USERS}",
+            "[pci]",
+            'device_spec = {"vendor_id": "1234", "product_id": "11e8"}',
+            'device_spec = {"vendor_id": "8086", "product_id": "10d3"}',
+            'device_spec = {"vendor_id": "8086", "product_id": "100c"}',
+            'device_spec = {"vendor_id": "8086", "product_id": "100f", "managed": "false"}',
+            f'device_spec = {{"address": "{GROUP[0].address}"}}',
+            'device_spec = {"vendor_id": "1b36", "product_id": "0010"}',
+            alias("EDU", "1234:11e8"),
+            alias("NIC", "8086:10d3", numa_policy="legacy"),
+            alias("NEARNIC", "8086:10d3", numa_policy="required"),
+            alias("KEPT", "8086:100c"),
+            alias("UNMANAGED", "8086:100f"),
+            alias("HALF", "8086:100e"),
+            alias("NVMEPF", "1b36:0010", "type-PF"),
+            alias("NVMEVF", "1b36:0010", "type-VF"),
+            "",
+        ]
+    )
+
+
+def wait_for(what: str, look: Callable[[], T | None], seconds: float = SECONDS, pause: float = 0.5) -> T:
+    """What ``look`` answers once it isn't None. Raises ``AssertionError`` naming ``what``."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = look()
+        if found is not None:
+            return found
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        time.sleep(pause)
+
+
+class Cloud:
+    """``folder`` is for the clients' clouds.yaml."""
+
+    def __init__(self, machine: Machine, folder: Path) -> None:
+        self.machine = machine
+        self.url = f"http://127.0.0.1:{machine.port}"
+        self._clouds = folder / "clouds.yaml"
+        write_clouds(self._clouds, self.url, "http_basic")
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("OS_", "JETBRIDGE_"))},
+            "OS_CLIENT_CONFIG_FILE": str(self._clouds),
+            "OS_CLOUD": "jetbridge",
+            "OS_USERNAME": "admin",
+            "OS_PASSWORD": PASSWORD,
+            "JETBRIDGE_URL": self.url,
+            "JETBRIDGE_USER": "admin",
+            "JETBRIDGE_PASSWORD": PASSWORD,
+            "COLUMNS": "200",
+        }
+        self._sdk: Connection | None = None
+
+    # --- the service ---
+
+    def start(self) -> None:
+        """Serve from what the state folder holds. Returns when the service says that it is ready."""
+        service = (
+            f"{BIN}/jetbridge up --config-file {CONFIG} --state-dir {STATE} --listen 0.0.0.0 --port {SERVICE_PORT}"
+        )
+        self.machine.run(
+            f"cd / && rm -f {OUTPUT} && PYTHONDONTWRITEBYTECODE=1 setsid nohup {service} >{OUTPUT} 2>&1 </dev/null &"
+        )
+
+        def ready() -> bool | None:
+            said = self.machine.run(f"cat {OUTPUT}", check=False)
+            assert "error:" not in said, f"jetbridge up: {said}"
+            return True if re.search("^ready http", said, re.MULTILINE) else None
+
+        wait_for("jetbridge up is ready", ready, pause=1)
+
+    @property
+    def process(self) -> str | None:
+        """Its process id; None: it doesn't run."""
+        code, found = self.machine.attempt(f"pgrep -f '[j]etbridge up --config-file {CONFIG}'")
+        return found.split()[0] if code == 0 else None
+
+    def kill(self) -> None:
+        """As the kernel would when memory is short: nothing gets a chance to clean up."""
+        process = self.process
+        self.machine.run(f"kill -9 {process}; while kill -0 {process} 2>/dev/null; do sleep 0.1; done")
+
+    def install(self) -> None:
+        """A fresh state folder and the configuration."""
+        hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).decode()
+        if self.process:
+            self.kill()
+        # Files of the project may have changed since an L1 that was left running mounted them.
+        self.machine.run(
+            f"rm -rf {STATE}; umount {PROJECT} && mount -t 9p"
+            f" -o trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro project {PROJECT}"
+        )
+        self.machine.put(USERS, f"admin:{hashed}:admin:admin\n")
+        self.machine.put(CONFIG, configuration())
+
+    def populate(self, kernel: Path, folder: Path) -> None:
+        """Images and flavors: as an operator makes them."""
+        disk = folder / "empty.raw"
+        with disk.open("wb") as file:
+            file.truncate(1 << 20)
+        image = ("image", "create", "-f", "value", "-c", "id", "--disk-format")
+        kernel_id = self.openstack(*image, "aki", "--container-format", "aki", "--file", str(kernel), "kernel").strip()
+        of_kernel = ("--container-format", "bare", "--file", str(disk), "--property", f"kernel_id={kernel_id}")
+        self.openstack(*image, "raw", *of_kernel, "guest")
+        for name, specs in FLAVORS.items():
+            flavor = self.sdk.compute.create_flavor(name=name, ram=64, vcpus=1, disk=0)
+            self.sdk.compute.create_flavor_extra_specs(flavor, dict(specs))
+
+    def log(self, lines: int = 60) -> str:
+        return self.machine.attempt(f"tail -n {lines} {STATE}/jetbridge.log; cat {OUTPUT}")[1]
+
+    # --- clients ---
+
+    @property
+    def sdk(self) -> Connection:
+        if self._sdk is None:
+            config = OpenStackConfig(config_files=[str(self._clouds)], load_envvars=False)
+            self._sdk = Connection(config=config.get_one("jetbridge", username="admin", password=PASSWORD))
+        return self._sdk
+
+    def openstack(self, *words: str) -> str:
+        return self._client("openstack", *words)
+
+    def jetbridge(self, *words: str) -> str:
+        return self._client("jetbridge", *words)
+
+    def _client(self, program: str, *words: str) -> str:
+        done = subprocess.run(
+            [str(BIN / program), *words],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, f"{program} {shlex.join(words)}: {done.stdout}{done.stderr}\n{self.log()}"
+        return done.stdout
+
+    def devices(self) -> Mapping[str, Mapping[str, Any]]:
+        """What the service knows, by address."""
+        return {device["address"]: device for device in json.loads(self.jetbridge("devices", "--json"))}
+
+    def device_is(self, address: str, status: str) -> Mapping[str, Any]:
+        def look() -> Mapping[str, Any] | None:
+            device = self.devices().get(address)
+            return device if device and device["status"] == status and device["condition"] == "ok" else None
+
+        return wait_for(f"{address} is {status}", look)
+
+    # --- servers ---
+
+    def create(self, flavor: str, name: str | None = None) -> str:
+        """Asks for a server; its id."""
+        server = self.sdk.compute.create_server(
+            name=name or flavor,
+            flavor_id=self.sdk.compute.find_flavor(flavor, ignore_missing=False).id,
+            image_id=self.sdk.image.find_image("guest", ignore_missing=False).id,
+            networks="none",
+        )
+        return str(server.id)
+
+    def boot(self, flavor: str, name: str | None = None) -> Guest:
+        """A server that is ACTIVE and whose guest has reported."""
+        guest = Guest(self, self.create(flavor, name))
+        server = self.settled(guest.id)
+        assert server.status == "ACTIVE", f"{flavor} is {server.status}: {server.fault}\n{self.log()}"
+        guest.wait_ready()
+        return guest
+
+    def refused(self, flavor: str) -> str:
+        """Why a server can't be had: its fault's text. The server is deleted."""
+        server_id = self.create(flavor)
+        try:
+            server = self.settled(server_id)
+            assert server.status == "ERROR", f"{flavor} is {server.status}"
+            fault = server.fault or {}
+            return str(fault.get("details") or fault.get("message"))
+        finally:
+            self.delete(server_id)
+
+    def settled(self, server_id: str) -> Any:
+        """The server once it is neither being built nor anything else."""
+
+        def look() -> Any:
+            server = self.sdk.compute.get_server(server_id)
+            return server if server.status != "BUILD" and not server.task_state else None
+
+        return wait_for(f"server {server_id} is built or failed", look)
+
+    def state_is(self, server_id: str, status: str) -> None:
+        def look() -> bool | None:
+            server = self.sdk.compute.get_server(server_id)
+            return True if server.status == status and not server.task_state else None
+
+        wait_for(f"server {server_id} is {status}", look)
+
+    def delete(self, server_id: str) -> None:
+        """Until nothing of it is left. One that is gone already: nothing happens."""
+        self.sdk.compute.delete_server(server_id, ignore_missing=True)
+        wait_for(f"server {server_id} is gone", lambda: True if server_id not in set(self.servers()) else None)
+
+    def servers(self) -> Iterator[str]:
+        for server in self.sdk.compute.servers(details=False):
+            yield str(server.id)
+
+
+@dataclass(frozen=True)
+class Guest:
+    cloud: Cloud
+    id: str
+
+    @property
+    def domain(self) -> str:
+        return str(self.cloud.sdk.compute.get_server(self.id).instance_name)
+
+    def console(self) -> str:
+        return str(self.cloud.sdk.compute.get_server_console_output(self.id)["output"])
+
+    def wait_ready(self) -> None:
+        wait_for(f"the guest of {self.id} reports", lambda: True if READY in self._since_boot() else None)
+
+    def _since_boot(self) -> str:
+        return self.console().rpartition("guest: up")[2]
+
+    def report(self) -> Report:
+        return read_report(self.console())
+
+    def xml(self) -> str:
+        return self.cloud.machine.run(f"virsh dumpxml {self.domain}")

@@ -1,0 +1,139 @@
+"""L1 and the service in it live for the whole suite; after each scenario everything has to be given back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from lab.guest import guest_kernel
+from lab.hardware import ALL
+from lab.machine import Machine, attach, start
+from tests.lab.cloud import Cloud, Guest
+
+
+@dataclass
+class Scenario:
+    """A line of the table at the end: ``seen`` is what the guest said of the device, or what else was proven."""
+
+    device: str = ""
+    seen: list[str] = field(default_factory=list)
+
+
+_SCENARIO = pytest.StashKey[Scenario]()
+_ROWS = pytest.StashKey[list[tuple[str, str, str, str, str]]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--same-service",
+        action="store_true",
+        help="use the service that an earlier run left in an L1 started by hand: quicker, with the code of then",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "short: also part of `make lab-short`")
+    config.stash[_ROWS] = []
+
+
+@pytest.fixture(scope="session")
+def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
+    """An L1 of its own; one that `python -m lab start` left running is used and stays."""
+    found = attach()
+    machine = found or start()
+    yield machine
+    if request.session.testsfailed:
+        _keep_logs(machine)
+    if found is None:
+        machine.stop()
+
+
+def _keep_logs(machine: Machine) -> None:
+    """A failure can only be understood with what the service and the hypervisor said."""
+    logs = "tail -n 500 /var/lib/jetbridge/jetbridge.log; tail -n 40 /var/log/libvirt/qemu/*.log"
+    (machine.folder / "failure.log").write_text(machine.attempt(logs)[1])
+    print(f"\nlab: the end of the logs is in {machine.folder / 'failure.log'}")
+
+
+@pytest.fixture(scope="session")
+def cloud(machine: Machine, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Cloud:
+    folder = tmp_path_factory.mktemp("cloud")
+    cloud = Cloud(machine, folder)
+    if request.config.getoption("--same-service") and cloud.process:
+        return cloud
+    cloud.install()
+    cloud.start()
+    cloud.populate(guest_kernel(), folder)
+    return cloud
+
+
+@pytest.fixture
+def scenario(request: pytest.FixtureRequest) -> Scenario:
+    scenario = Scenario()
+    request.node.stash[_SCENARIO] = scenario
+    return scenario
+
+
+@pytest.fixture
+def boot(cloud: Cloud) -> Iterator[Callable[[str], Guest]]:
+    """Boots a server of a flavor; whatever is left of it is deleted in the end."""
+    yield cloud.boot
+    for server_id in tuple(cloud.servers()):
+        cloud.delete(server_id)
+
+
+@pytest.fixture(autouse=True)
+def everything_is_given_back(cloud: Cloud, request: pytest.FixtureRequest) -> Iterator[None]:
+    """No domain, no device that isn't available, no driver other than before."""
+    yield
+    if request.session.shouldstop:
+        return
+    for server_id in tuple(cloud.servers()):
+        cloud.delete(server_id)
+    assert cloud.machine.run("virsh -q list --all --name").strip() == ""
+    assert {address: device["status"] for address, device in cloud.devices().items()} == dict.fromkeys(
+        cloud.devices(), "available"
+    )
+    assert drivers(cloud.machine) == {device.address: device.driver for device in ALL}
+
+
+def drivers(machine: Machine) -> dict[str, str | None]:
+    """The driver of each of the lab's devices, by sysfs."""
+    addresses = " ".join(device.address for device in ALL)
+    lines = machine.run(
+        f"for a in {addresses}; do echo $a $(readlink /sys/bus/pci/devices/$a/driver); done"
+    ).splitlines()
+    pairs = [line.split() for line in lines]
+    return {address: link[0].rsplit("/", 1)[-1] if link else None for address, *link in pairs}
+
+
+# --- the table at the end -----------------------------------------------------------------------
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    scenario = item.stash.get(_SCENARIO, None)
+    if scenario is None or not (report.when == "call" or report.failed):
+        return
+    document = getattr(getattr(item, "obj", None), "__doc__", None) or item.name
+    title = document.strip().splitlines()[0].rstrip(".")
+    rows = item.config.stash[_ROWS]
+    seen = (
+        "; ".join(scenario.seen) if report.passed else "FAILED" if report.when == "call" else f"FAILED ({report.when})"
+    )
+    rows.append((title, scenario.device, seen, f"{call.duration:.0f}", report.outcome))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    rows = config.stash[_ROWS]
+    if not rows:
+        return
+    terminalreporter.section("the lab")
+    head = ("scenario", "device", "what the guest saw", "s")
+    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(2)]
+    for scenario, device, seen, seconds, *_ in (head, *rows):
+        terminalreporter.line(f"{scenario:{widths[0]}}  {device:{widths[1]}}  {seconds:>4}  {seen}")
