@@ -27,10 +27,13 @@ from jetbridge.image.store import ImageDirectory
 from jetbridge.model.context import RequestContext
 from jetbridge.model.events import EventSink
 from jetbridge.model.fleet import FleetHost
+from jetbridge.pci.alias import parse_aliases
+from jetbridge.pci.device_spec import parse_device_specs
 from jetbridge.rpc.bus import Bus, Payload
 from jetbridge.service.ticker import Ticker
 from jetbridge.steps.runtime import Observer
 from jetbridge.virt.connection import HostFiles, HypervisorConnection
+from jetbridge.virt.hostfacts import SysfsFacts
 from jetbridge.virt.simulated import SimulatedConnection, check_fleet_host, open_fleet_host
 
 logger = logging.getLogger(__name__)
@@ -138,10 +141,23 @@ class Agents:
         return name in self._agents
 
     def replace(self, agent: ComputeAgent) -> None:
-        """The same host under other options: its connection stays open."""
-        self._kit.ticker.remove(f"host {agent.host.name}")
-        self._agents.pop(agent.host.name).retire()
-        self.start([agent], succeed=True)
+        """The same host under other options: its connection stays open. A host whose agent failed to start gets this one."""
+        before = self._agents.pop(agent.host.name, None)
+        if before is not None:
+            self._kit.ticker.remove(f"host {agent.host.name}")
+            before.retire()
+        self.start([agent], succeed=before is not None)
+
+
+def check_host_options(name: str, settings: Settings, files: HostFiles) -> None:
+    """Raises the errors of the host's device_spec and aliases, naming the host. Changes nothing."""
+    try:
+        parse_device_specs(
+            settings.pci_device_spec, SysfsFacts(files), report_in_placement=settings.pci_report_in_placement
+        )
+        parse_aliases(settings.pci_alias, pci_in_placement=settings.pci_in_placement)
+    except JetbridgeError as error:
+        raise type(error)(f"Host {name}: {error.message}") from error
 
 
 class FleetAgents:
@@ -166,9 +182,14 @@ class FleetAgents:
         settings = {name: self._settings(host) for name, host in wanted.items()}
         added = [name for name in wanted if name not in self._hosts]
         removed = [name for name in self._hosts if name not in wanted]
-        changed = [name for name, (host, _, _) in self._hosts.items() if name in wanted and wanted[name] != host]
+        changed = [
+            name
+            for name, (host, _, _) in self._hosts.items()
+            if name in wanted and (wanted[name] != host or name not in self._agents)
+        ]
         for name in (*added, *changed):
             check_fleet_host(wanted[name])
+            self._check_options(wanted[name], settings[name])
         if fleet.config != self._fleet.config:
             logger.warning(
                 "%s: aliases, filters and weights of its config count from the next start of jetbridge on", fleet.path
@@ -191,7 +212,15 @@ class FleetAgents:
     def _open(self, host: FleetHost) -> ComputeAgent:
         connection, files = open_fleet_host(host, self._folder)
         self._hosts[host.name] = (host, connection, files)
-        return self._kit.agent(host.name, connection, files, self._settings(host), host.disk_gb)
+        settings = self._settings(host)
+        check_host_options(host.name, settings, files)
+        return self._kit.agent(host.name, connection, files, settings, host.disk_gb)
+
+    def _check_options(self, host: FleetHost, settings: Settings) -> None:
+        _, files = open_fleet_host(
+            host, self._folder
+        )  # as the host will be: its interfaces and PFs belong to the lines
+        check_host_options(host.name, settings, files)
 
     def _settings(self, host: FleetHost) -> Settings:
         return apply_overrides(self._base, host.config, f"{self._fleet.path}, host {host.name}")
@@ -200,11 +229,12 @@ class FleetAgents:
         before, connection, files = self._hosts[host.name]
         connection.apply_hardware(host)
         self._hosts[host.name] = (host, connection, files)
-        if before.config == host.config and before.disk_gb == host.disk_gb:
+        same_options = before.config == host.config and before.disk_gb == host.disk_gb
+        if same_options and host.name in self._agents:
             self._agents[host.name].inventory()
-        else:
-            locks = self._agents[host.name].host.locks
-            self._agents.replace(self._kit.agent(host.name, connection, files, settings, host.disk_gb, locks))
+            return
+        locks = self._agents[host.name].host.locks if host.name in self._agents else None
+        self._agents.replace(self._kit.agent(host.name, connection, files, settings, host.disk_gb, locks))
 
     def _remove(self, name: str) -> None:
         """A host that holds servers stays in the tables as down, so that they can be seen and deleted; others go."""

@@ -7,6 +7,7 @@ import uuid
 import pytest
 
 from jetbridge.config.settings import Settings
+from jetbridge.errors import PciInvalidAlias
 from tests.system.cloud import T4, Cloud, fleet, gpu, host
 from tests.system.conftest import Launch
 
@@ -144,6 +145,35 @@ def test_a_restart_keeps_servers_devices_and_flavors(launch: Launch) -> None:
         cloud.delete(server_id)
         cloud.wait_gone(server_id)
     assert cloud.statuses() == ["available"] * 6
+
+
+@pytest.mark.parametrize(
+    ("pci", "names"),
+    [
+        ({"device_spec": [{"vendor_id": "zz"}]}, ["Host h1", "vendor_id", "zz"]),
+        ({"alias": [{"name": "GPU", "vendor_id": "zz", "product_id": "1eb8"}]}, ["Host h1", "vendor_id", "zz"]),
+    ],
+)
+def test_a_reload_with_wrong_options_of_a_host_changes_nothing(
+    launch: Launch, pci: dict[str, object], names: list[str]
+) -> None:
+    cloud = launch(fleet(host("h0", [gpu(1)]), host("h1", [gpu(1)])))
+    cloud.write_fleet(fleet(host("h0", [gpu(1), gpu(2)]), host("h1", [gpu(1), gpu(2)], config={"pci": pci})))
+    answer = cloud.client.post(f"{cloud.url}/jetbridge/v1/fleet/reload")
+    assert answer.status_code == 400
+    for name in names:
+        assert name in answer.text
+    assert len(cloud.devices()) == 2
+    cloud.update_resources("h1")  # its agent still serves
+    put_right = cloud.reload(fleet(host("h0", [gpu(1)]), host("h1", [gpu(1), gpu(2)])))
+    assert put_right == {"added": [], "removed": [], "changed": ["h1"]}
+    assert len(cloud.devices("h1")) == 2
+
+
+def test_wrong_aliases_of_one_host_are_refused_at_start(launch: Launch) -> None:
+    twice = [{**T4, "name": "GPU", "device_type": word} for word in ("type-PF", "type-VF")]
+    with pytest.raises(PciInvalidAlias, match="Host h1: .*alias GPU: device type mismatch: type-PF and type-VF"):
+        launch(fleet(host("h1", [gpu(1)], config={"pci": {"alias": twice}})))
 
 
 def test_reload_adds_and_removes_hosts(launch: Launch) -> None:
