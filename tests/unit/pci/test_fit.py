@@ -35,11 +35,26 @@ def test_fit(case: dict[str, Any]) -> None:
 
 
 def test_reasons_of_earlier_steps_have_their_counts() -> None:
+    pools = [
+        pool("10de:2330 type-PF 0000:17:00.0 count=2"),
+        pool("10de:2330 type-PCI 0000:18:00.0 remote_managed=true"),
+    ]
+    answer = fit(pools, [request({"alias": "H100", "want": [{"product_id": "2330"}]})])
+    assert isinstance(answer, Refusal)
+    assert answer.reasons[0].rule == "pci.remote_managed"
+    assert answer.reasons[1].text == "2 devices match the ids but are type-PF"
+    assert (answer.reasons[1].before, answer.reasons[1].after) == (3, 1)
+
+
+def test_f15_devices_of_other_kinds_are_no_reason() -> None:
     pools = [pool("10de:2330 type-PF 0000:17:00.0"), pool("8086:1572 type-PCI 0000:18:00.0")]
     answer = fit(pools, [request({"alias": "H100", "want": [{"product_id": "2330"}]})])
     assert isinstance(answer, Refusal)
-    assert answer.reasons[1].text == "1 free device matches H100 (*:2330), 1 wanted"
-    assert (answer.reasons[1].before, answer.reasons[1].after) == (2, 1)
+    [reason] = answer.reasons
+    assert (reason.text, reason.hint) == (
+        "1 device matches the ids but is type-PF",
+        "set device_type to type-PF in the alias",
+    )
 
 
 def test_a_request_without_alias_and_port_is_called_by_its_id() -> None:
@@ -163,12 +178,15 @@ def test_pools_with_fewer_tags_come_first() -> None:
         pool("10de:1eb8 type-PF 0000:17:00.0 a=1"),
         pool("10de:1eb8 type-VF 0000:17:00.0 a=1"),
         pool("10de:1eb8 type-VF 0000:17:00.0 a=1 node=0"),
+        pool("10de:1eb8 type-VF 0000:17:00.0 a=1 node=1"),
         pool("10df:1eb8 type-VF 0000:17:00.0 a=1"),
         pool("10de:1eb8 type-VF 0000:17:00.0 a=2"),
         pool("10de:1eb8 type-PCI 0000:16:00.0 a=1 rp=p1"),
         pool("10de:1eb8 type-PCI 0000:16:00.0 a=1 rp=p2"),
         pool("10de:1eb8 type-PCI 0000:16:00.0 a=1 ifname=e1"),
         pool("10de:1eb8 type-PCI 0000:16:00.0 a=1 ifname=e2"),
+        pool("10de:1eb8 type-PCI 0000:19:00.0 b=1 a=1"),
+        pool("10de:1eb8 type-PCI 0000:19:00.0 a=1 b=2"),
         pool("10de:1eb8 type-PCI 0000:19:00.0 a=1 b=null"),
         pool("10de:1eb8 type-PCI 0000:15:00.0 a=1 rp=p1 ifname=e"),
     ]

@@ -158,6 +158,17 @@ def test_a_held_device_that_was_freed_goes_with_the_next_pass_at_the_latest() ->
     assert [one.address for one in sync(devices.values(), []).removed] == [CARDS[0]]
 
 
+@pytest.mark.parametrize("status", [Status.AVAILABLE, Status.UNAVAILABLE])
+def test_a_row_with_a_stray_owner_is_held_and_does_not_end_the_pass(status: Status) -> None:
+    stray = replace(device(CARDS[0]), status=status, instance_uuid="A")
+    result = sync([stray, device(CARDS[1])], [])
+    assert [one.address for one in result.removed] == [CARDS[1]]
+    assert [(one.address, one.condition) for one in result.held] == [(CARDS[0], Condition.LOST)]
+    [warning] = result.warnings
+    assert warning.server == "A"
+    assert "its row names server A" in warning.text
+
+
 def test_d8_relatives_of_a_held_device_are_offered_after_free() -> None:
     vfs = [report(f"0000:3b:00.{n}", "10de:26ba", "type-VF", parent_addr="0000:3b:00.0") for n in (1, 2)]
     devices = owned(tracked(report("0000:3b:00.0", "10de:26b9", "type-PF"), *vfs), "0000:3b:00.0")
