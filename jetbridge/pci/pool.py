@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jetbridge.pci.device import Condition, DeviceType, PciDevice, Status
@@ -38,20 +38,21 @@ def pools_of(devices: Iterable[PciDevice]) -> tuple[Pool, ...]:
     for device in devices:
         if is_free(device):
             members.setdefault(pool_key(device), []).append(device)
-    return tuple(sorted((pool_of(group[0], len(group)) for group in members.values()), key=pool_order))
+    return tuple(sorted((pool_of(group) for group in members.values()), key=pool_order))
 
 
-def pool_of(device: PciDevice, count: int = 1) -> Pool:
-    """The pool that a device belongs to. Each part comes from its row: the ids, ``numa_node`` and ``dev_type`` from the
+def pool_of(members: Sequence[PciDevice]) -> Pool:
+    """The pool of devices that belong to one. Each part comes from its row: the ids, ``numa_node`` and ``dev_type`` from the
     columns; ``address`` from ``parent_addr``, else ``address``; ``tags`` from ``pool_tags``, all of them;
     ``parent_ifname`` and ``rp_uuid`` from ``extra_info``."""
+    device = members[0]
     return Pool(
         vendor_id=device.vendor_id,
         product_id=device.product_id,
         numa_node=device.numa_node,
         dev_type=device.dev_type,
         address=device.parent_addr or device.address,
-        count=count,
+        count=len(members),
         tags=dict(device.pool_tags),
         parent_ifname=device.extra_info.get("parent_ifname"),
         rp_uuid=device.extra_info.get("rp_uuid"),
@@ -72,7 +73,8 @@ def pool_order(pool: Pool) -> tuple[int | str, ...]:
         pool.dev_type,
         json.dumps(dict(pool.tags), sort_keys=True),
         pool.vendor_id,
-        -1 if pool.numa_node is None else pool.numa_node,
+        pool.numa_node is not None,
+        pool.numa_node or 0,
         pool.parent_ifname or "",
         pool.rp_uuid or "",
     )
@@ -80,7 +82,7 @@ def pool_order(pool: Pool) -> tuple[int | str, ...]:
 
 def pool_key(member: PciDevice | Pool) -> Hashable:
     """What devices of one pool have in common, for looking up: equal for a pool and its devices."""
-    pool = member if isinstance(member, Pool) else pool_of(member)
+    pool = member if isinstance(member, Pool) else pool_of([member])
     return (
         pool.vendor_id,
         pool.product_id,

@@ -124,11 +124,15 @@ def after_free(
         device = current[address]
         if device.owned or device.status in life.GONE:
             continue
-        spec = first_match(specs, device.stale_update) if device.stale_update is not None else None
-        if device.condition is Condition.LOST or (device.stale_update is not None and spec is None):
+        stale = device.stale_update
+        if device.condition is Condition.LOST:
             changed.update(life.remove(current, address))
-        elif device.stale_update is not None and spec is not None:
-            changed[address] = replace(update_device(device, device.stale_update, spec), stale_update=None)
+        elif stale is not None:
+            spec = first_match(specs, stale)
+            if spec is None:
+                changed.update(life.remove(current, address))
+            else:
+                changed[address] = replace(update_device(device, stale, spec), stale_update=None)
         current.update(changed)
     settled = life.settled(current)
     return {**changed, **settled}

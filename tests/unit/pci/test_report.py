@@ -114,7 +114,7 @@ def test_a_report_never_touches_the_rows_own_fields() -> None:
         condition=Condition.UNKNOWN,
         stale_update={"x": 1},
     )
-    sly = report(
+    sly = {"id": 9, "status": "available", "traits": "T"} | report(
         "0000:18:00.0",
         status="available",
         id=9,
