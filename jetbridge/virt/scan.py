@@ -141,8 +141,11 @@ def _warnings(row: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]], vfs
             f"Bind {member} to vfio-pci too (driverctl set-override {member} vfio-pci)."
         )
     if vfs:
-        found.append(f"{address} has {vfs} VFs: it can be given whole only while none of them is in use.")
-    interfaces = files.list_dir(f"/sys/bus/pci/devices/{address}/net")
+        found.append(
+            f"{address} has {vfs} VFs: it can be given whole only while none of them is in use, and not at all when its driver "
+            f"leaves them when it lets go (echo 0 > /sys/bus/pci/devices/{address}/sriov_numvfs removes them)."
+        )
+    interfaces = _interfaces(address, files)
     if interfaces and row["driver"] not in VFIO_DRIVERS and row["dev_type"] != DeviceType.VF:
         found.append(
             f"{address} is the host's network interface {interfaces[0]}, which goes away while a guest has it."
@@ -150,6 +153,15 @@ def _warnings(row: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]], vfs
     if row["dev_type"] == DeviceType.VDPA:
         found.append(f"{address} carries a vDPA device: those are given through network ports, not through aliases.")
     return found
+
+
+def _interfaces(address: str, files: HostFiles) -> list[str]:
+    """The host's network interfaces on a function; those of virtio cards belong to a device of their own below it."""
+    folder = f"/sys/bus/pci/devices/{address}"
+    virtio = [name for name in files.list_dir(folder) if name.startswith("virtio")]
+    return [
+        name for below in ("net", *(f"{name}/net" for name in virtio)) for name in files.list_dir(f"{folder}/{below}")
+    ]
 
 
 def _assignable(address: str) -> bool:

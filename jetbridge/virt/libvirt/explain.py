@@ -17,6 +17,8 @@ def explain_start_failure(text: str, xml: str, files: HostFiles, state_dir: Path
     """``text`` with what can be seen on the host added; ``xml`` is the domain that didn't start."""
     if "is not viable" in text:
         return _joined(text, group_members_in_the_way(hostdevs_of(xml), files))
+    if "/dev/vfio/" in text:
+        return _joined(text, physical_functions_with_vfs(hostdevs_of(xml), files))
     if "firmware" in text and "efi" in text:
         return _joined(text, ["The image asks for UEFI (hw_firmware_type=uefi): install ovmf on the host"])
     if "Permission denied" in text and (folder := closed_folder(state_dir / "x")) is not None:
@@ -41,6 +43,18 @@ def group_members_in_the_way(addresses: Iterable[str], files: HostFiles) -> list
                 " bind them to vfio-pci, or give them to the same guest"
             )
     return found
+
+
+def physical_functions_with_vfs(addresses: Iterable[str], files: HostFiles) -> list[str]:
+    """vfio-pci refuses physical functions whose VFs exist, and some drivers leave them when they let go of their function. libvirt
+    doesn't see the refusal: it misses the group's file in /dev/vfio later."""
+    counts = {address: (files.read_text(f"{_DEVICES}/{address}/sriov_numvfs") or "0").strip() for address in addresses}
+    return [
+        f"{address} has {count} VFs, and vfio-pci takes a physical function only without any: when no guest needs them,"
+        f" `echo 0 >{_DEVICES}/{address}/sriov_numvfs` on the host"
+        for address, count in counts.items()
+        if count != "0"
+    ]
 
 
 def _driver(address: str, files: HostFiles) -> str | None:

@@ -77,6 +77,19 @@ def test_f20_group_that_is_not_viable_is_explained_by_its_members(tmp_path: Path
     assert "0000:02:00.0" not in reason
 
 
+def test_physical_function_that_still_has_vfs_is_named(tmp_path: Path) -> None:
+    function(tmp_path, "0000:01:00.0", 12, "nvme")
+    text = "Path '/dev/vfio/12' is not accessible: No such file or directory"
+    assert explain_start_failure(text, GPU_DOMAIN, LocalHostFiles(tmp_path), tmp_path) == text
+    vfs = tmp_path / "sys/bus/pci/devices/0000:01:00.0/sriov_numvfs"
+    vfs.write_text("0\n")
+    assert explain_start_failure(text, GPU_DOMAIN, LocalHostFiles(tmp_path), tmp_path) == text
+    vfs.write_text("2\n")
+    reason = explain_start_failure(text, GPU_DOMAIN, LocalHostFiles(tmp_path), tmp_path)
+    assert reason.startswith(f"{text}. 0000:01:00.0 has 2 VFs")
+    assert "echo 0 >/sys/bus/pci/devices/0000:01:00.0/sriov_numvfs" in reason
+
+
 def test_other_failures_stay_as_they_are(tmp_path: Path) -> None:
     function(tmp_path, "0000:01:00.1", 12, "snd_hda_intel")
     text = "Cannot access storage file '/x': No such file or directory"
