@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check mutants clean setup setup-test lock
+.PHONY: demo test check mutants lab lab-short clean setup setup-test setup-lab lock
 
 demo: setup
 	@$(BIN)/jetbridge demo
@@ -16,11 +16,19 @@ check: setup-test
 	$(BIN)/mypy jetbridge
 	$(BIN)/lint-imports
 
+# Real VFIO in an emulated machine: docs/lab.md.
+lab: setup-lab
+	$(BIN)/pytest tests/lab
+
+lab-short: setup-lab
+	$(BIN)/pytest tests/lab -m short
+
 mutants: setup-test
 	$(BIN)/python -m tests.mutants
 
 setup: $(VENV)/.run
 setup-test: $(VENV)/.test
+setup-lab: $(VENV)/.lab
 
 $(VENV)/.run: requirements.lock pyproject.toml scripts/setup
 	@scripts/setup run
@@ -30,9 +38,13 @@ $(VENV)/.test: $(VENV)/.run scripts/setup
 	@scripts/setup test
 	@touch $@
 
+$(VENV)/.lab: $(VENV)/.test scripts/setup
+	@scripts/setup lab
+	@touch $@
+
 # After a change of the dependencies in pyproject.toml: writes the lock file anew.
 lock: setup-test
 	$(BIN)/pip-compile -q --generate-hashes --allow-unsafe --no-strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra dev -o requirements.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) build *.egg-info
+	rm -rf $(VENV) .lab build *.egg-info
