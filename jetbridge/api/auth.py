@@ -144,7 +144,7 @@ class Authenticator:
         """Raises ``InvalidConfiguration``."""
         match settings.auth_strategy:
             case "none":
-                return cls()
+                return cls(_decoy=b"")  # no password is ever checked
             case "http_basic":
                 if settings.http_basic_auth_user_file is None:
                     raise InvalidConfiguration(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.system.clients import OpenStack
+from tests.system.clients import OpenStack, openstack_client
 from tests.system.cloud import Cloud, fleet, gpu, host, running
 
 VERSIONS = ["2.1", "2.37", "2.47", "2.79", "2.96"]
@@ -23,8 +23,9 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 
 
 @pytest.fixture(scope="module")
-def openstack(cloud: Cloud) -> OpenStack:
-    return OpenStack(cloud)
+def openstack(cloud: Cloud) -> Iterator[OpenStack]:
+    with openstack_client(cloud) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from jetbridge.api import compute_routes
 from jetbridge.api.http import BODY_LIMIT
 from jetbridge.api.microversions import MAXIMUM
-from tests.unit.api.clouds import IMAGE, Cloud, message, open_cloud
+from tests.unit.api.clouds import IMAGE, Cloud, message
 
 PREFIX = "/compute/v2.1"
 
@@ -32,13 +31,6 @@ def _operations() -> list[tuple[str, str]]:
 
 
 OPERATIONS = _operations()
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    with open_cloud(tmp_path_factory.mktemp("bad-input")) as cloud:
-        cloud.flavor()
-        yield cloud
 
 
 texts = st.text(st.characters(codec=None), max_size=12) | st.sampled_from(
@@ -127,34 +119,34 @@ def _quoted(text: str) -> str:
     ],
 )
 def test_a_bad_body_is_refused_with_field_value_and_fix(
-    cloud: Cloud, content: bytes, content_type: str, said: str
+    shared: Cloud, content: bytes, content_type: str, said: str
 ) -> None:
-    answer = cloud.client.post("/compute/v2.1/flavors", content=content, headers={"Content-Type": content_type})
+    answer = shared.client.post("/compute/v2.1/flavors", content=content, headers={"Content-Type": content_type})
     assert answer.status_code == 400
     assert said in message(answer)
 
 
-def test_a_huge_body_is_refused(cloud: Cloud) -> None:
+def test_a_huge_body_is_refused(shared: Cloud) -> None:
     body = {"server": {"name": "a", "imageRef": IMAGE, "flavorRef": "1", "user_data": "A" * BODY_LIMIT}}
-    answer = cloud.ask("POST", "/servers", body)
+    answer = shared.ask("POST", "/servers", body)
     assert answer.status_code == 413
     assert str(BODY_LIMIT) in message(answer)
 
 
-def test_a_huge_body_without_a_declared_length_is_refused(cloud: Cloud) -> None:
-    answer = cloud.client.post("/compute/v2.1/servers", content=(b"x" * 65536 for _ in range(20)))
+def test_a_huge_body_without_a_declared_length_is_refused(shared: Cloud) -> None:
+    answer = shared.client.post("/compute/v2.1/servers", content=(b"x" * 65536 for _ in range(20)))
     assert answer.status_code == 413
 
 
 @pytest.mark.parametrize("path", ["/os-networks", "/os-volumes", "/servers/x/os-nothing", "/nothing", "/images"])
-def test_resources_that_do_not_exist_are_404_in_json(cloud: Cloud, path: str) -> None:
-    answer = cloud.get(path)
+def test_resources_that_do_not_exist_are_404_in_json(shared: Cloud, path: str) -> None:
+    answer = shared.get(path)
     assert answer.status_code == 404
     assert "itemNotFound" in answer.json()
 
 
-def test_a_wrong_method_names_the_right_ones(cloud: Cloud) -> None:
-    answer = cloud.ask("PUT", "/servers", {})
+def test_a_wrong_method_names_the_right_ones(shared: Cloud) -> None:
+    answer = shared.ask("PUT", "/servers", {})
     assert answer.status_code == 405
     assert answer.headers["allow"] == "GET, POST"
     assert "use GET, POST" in answer.json()["badMethod"]["message"]
@@ -172,7 +164,7 @@ def test_an_unexpected_error_is_answered_without_its_text(cloud: Cloud, caplog: 
     assert "secret detail" in caplog.text
 
 
-def test_every_answer_carries_its_request_id(cloud: Cloud) -> None:
-    for answer in (cloud.get("/flavors"), cloud.get("/nothing"), cloud.get("/flavors", version="9.9")):
+def test_every_answer_carries_its_request_id(shared: Cloud) -> None:
+    for answer in (shared.get("/flavors"), shared.get("/nothing"), shared.get("/flavors", version="9.9")):
         assert answer.headers["x-openstack-request-id"].startswith("req-")
         assert answer.headers["x-compute-request-id"] == answer.headers["x-openstack-request-id"]

@@ -57,37 +57,37 @@ def test_minor_versions_are_numbers() -> None:
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.37", "2.47", "2.79", "2.96"])
-def test_every_answer_tells_its_version_in_both_headers(cloud: Cloud, version: str) -> None:
+def test_every_answer_tells_its_version_in_both_headers(shared: Cloud, version: str) -> None:
     for path in ("/flavors", "/nothing"):
-        answer = cloud.get(path, version=version)
+        answer = shared.get(path, version=version)
         assert answer.headers[NEW] == f"compute {version}"
         assert answer.headers[OLD] == version
         assert NEW in answer.headers["vary"].lower()
         assert OLD in answer.headers["vary"].lower()
 
 
-def test_the_older_header_alone_is_enough(cloud: Cloud) -> None:
-    assert cloud.get("/flavors", headers={OLD: "2.37"}).headers[NEW] == "compute 2.37"
+def test_the_older_header_alone_is_enough(shared: Cloud) -> None:
+    assert shared.get("/flavors", headers={OLD: "2.37"}).headers[NEW] == "compute 2.37"
 
 
-def test_latest_is_answered_with_its_number(cloud: Cloud) -> None:
-    assert cloud.get("/flavors", version="latest").headers[OLD] == str(MAXIMUM)
+def test_latest_is_answered_with_its_number(shared: Cloud) -> None:
+    assert shared.get("/flavors", version="latest").headers[OLD] == str(MAXIMUM)
 
 
-def test_out_of_range_is_406_and_nonsense_400(cloud: Cloud) -> None:
-    outside = cloud.get("/flavors", version="2.97")
+def test_out_of_range_is_406_and_nonsense_400(shared: Cloud) -> None:
+    outside = shared.get("/flavors", version="2.97")
     assert outside.status_code == 406
     assert outside.json()["computeFault"]["code"] == 406
     assert "maximum is 2.96" in message(outside)
-    assert cloud.get("/flavors", version="two").status_code == 400
+    assert shared.get("/flavors", version="two").status_code == 400
 
 
-def test_the_version_document(cloud: Cloud) -> None:
+def test_the_version_document(shared: Cloud) -> None:
     for path in ("/compute/v2.1", "/compute/v2.1/"):
-        document = cloud.client.get(path).json()["version"]
+        document = shared.client.get(path).json()["version"]
         assert (document["id"], document["status"]) == ("v2.1", "CURRENT")
         assert (document["min_version"], document["version"]) == ("2.1", "2.96")
-    (only,) = cloud.client.get("/compute").json()["versions"]
+    (only,) = shared.client.get("/compute").json()["versions"]
     assert only["id"] == "v2.1"
 
 

@@ -173,12 +173,12 @@ def test_networks_by_microversion(cloud: Cloud) -> None:
         ),
     ],
 )
-def test_what_cannot_be_done_is_refused_by_name(cloud: Cloud, more: dict[str, Any], said: str) -> None:
-    cloud.flavor()
-    answer = cloud.boot(**more)
+def test_what_cannot_be_done_is_refused_by_name(shared: Cloud, more: dict[str, Any], said: str) -> None:
+    answer = shared.boot(**more)
     assert answer.status_code == 400
     assert said in message(answer)
-    assert cloud.inbox.messages == []
+    assert shared.inbox.messages == []
+    assert shared.get("/servers").json() == {"servers": []}
 
 
 @pytest.mark.parametrize(
