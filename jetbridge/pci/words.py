@@ -31,5 +31,5 @@ def bool_word(value: bool) -> str:
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The known name most like ``word``, whatever its case; None when none is near."""
     by_lower = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(word.lower(), list(by_lower), n=1, cutoff=cutoff)
+    found = difflib.get_close_matches(word.lower(), list(by_lower), cutoff=cutoff)
     return by_lower[found[0]] if found else None

@@ -46,6 +46,10 @@ def owned(devices: dict[str, PciDevice], address: str, server: str = "A") -> dic
     return {**devices, **allocate(devices, address, server)}
 
 
+def test_words_of_warnings() -> None:
+    assert [*WarningKind] == ["gone", "uncovered", "replaced"]
+
+
 def test_nothing_is_tracked_without_lines() -> None:
     assert sync([], [report(CARDS[0])], specs()) == SyncResult()
 
