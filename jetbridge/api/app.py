@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from jetbridge import __version__
-from jetbridge.api import compute_routes, errors, identity, image, network
+from jetbridge.api import compute_routes, errors, identity, image, network, openapi
 from jetbridge.api.auth import AuthenticationMiddleware, Authenticator
 from jetbridge.api.guards import HostGuard
 from jetbridge.api.http import RequestFrame
@@ -16,9 +16,10 @@ from jetbridge.api.services import ApiServices
 def create_app(services: ApiServices, authenticator: Authenticator | None = None) -> FastAPI:
     """Every router, behind the frame, the guard and authentication. ``authenticator``: by the settings when None
     (raises ``InvalidConfiguration`` then)."""
-    app = FastAPI(title="Jetbridge", version=__version__, redirect_slashes=False)
+    app = FastAPI(title="Jetbridge", version=__version__, redirect_slashes=False, docs_url=None, redoc_url=None)
     app.state.services = services
     errors.install(app)
+    openapi.install(app)
     for door in (compute_routes, identity, image, network, status, hosts, servers):
         app.include_router(door.router(services))
     # The last added is the outermost.

@@ -44,6 +44,9 @@ _NOT_KEPT = frozenset(
 )
 """Filters of the Compute API that can't be asked here: refused by name instead of silently showing everything."""
 
+PARAMETERS = (_OWNERS | _ADMINS) - _NOT_KEPT
+"""Every query parameter of a list of servers, whoever asks and at whatever version."""
+
 SORT_KEYS: Mapping[str, str] = {
     **{
         name: name

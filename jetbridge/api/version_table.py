@@ -113,8 +113,6 @@ VIEW_FIELDS: Mapping[str, Mapping[str, Span]] = {
     "hypervisor": {
         "id@number": until(52),
         "id@uuid": since(53),
-        "service.id@number": until(52),
-        "service.id@uuid": since(53),
         "cpu_info@text": until(27),
         "cpu_info@object": Span(28, 87),
         "servers": since(53),

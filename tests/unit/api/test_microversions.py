@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
+from fastapi import Request
 
+from jetbridge.api import flavor_views, hypervisors, limits, server_views
+from jetbridge.api.call import Call
 from jetbridge.api.microversions import (
     MAXIMUM,
     MINIMUM,
@@ -16,6 +20,8 @@ from jetbridge.api.microversions import (
 )
 from jetbridge.api.policy import RULES
 from jetbridge.api.version_table import REQUEST_FIELDS, ROUTES, VIEW_FIELDS, Span
+from jetbridge.db import flavors, servers
+from jetbridge.model.context import ADMIN_ID, RequestContext
 from tests.unit.api.clouds import Cloud, message
 
 NEW, OLD = "openstack-api-version", "x-openstack-nova-api-version"
@@ -115,3 +121,29 @@ def test_shape_keeps_what_the_version_and_the_caller_may_see() -> None:
     assert shape("server", full, Version(2, 1), lambda rule: False) == {"flavor": 1, "name": "n"}
     newest = shape("server", full, MAXIMUM, lambda rule: True)
     assert newest == {"flavor": 2, "OS-EXT-SRV-ATTR:host": "h", "locked": True, "name": "n"}
+
+
+class EveryField(Call):
+    """Shows views before any version takes fields away."""
+
+    def shape(self, view: str, full: dict[str, Any]) -> dict[str, Any]:
+        return full
+
+
+def test_the_table_names_only_fields_that_views_have(shared: Cloud) -> None:
+    server_id = shared.booted()
+    context = RequestContext(ADMIN_ID, ADMIN_ID, frozenset({"admin"}), "req-test")
+    call = EveryField(context, shared.services, MAXIMUM, "http://host/compute/v2.1")
+    with shared.database.read() as conn:
+        server = servers.get(conn, server_id)
+        (flavor,) = flavors.find(conn)
+    assert set(VIEW_FIELDS["server"]) <= set(server_views.detailed(call, server, server_views.Surroundings()))
+    assert set(VIEW_FIELDS["server-updated"]) <= set(server_views.updated(call, server, server_views.Surroundings()))
+    assert set(VIEW_FIELDS["flavor"]) <= set(flavor_views.detailed(call, flavor))
+    assert set(VIEW_FIELDS["limits"]) <= set(limits.limits(call)["limits"]["absolute"])
+    hosts = hypervisors.detail(hypervisors.HypervisorListing(with_servers=True), _request(), call)["hypervisors"]
+    assert set(VIEW_FIELDS["hypervisor"]) <= set(hosts[0])
+
+
+def _request() -> Request:
+    return Request({"type": "http", "query_string": b"", "headers": []})
