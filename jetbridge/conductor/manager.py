@@ -15,6 +15,7 @@ from jetbridge.db.engine import Database
 from jetbridge.errors import (
     JetbridgeError,
     MaxRetriesExceeded,
+    NoValidHost,
     NotFound,
     ServerNotFound,
     UnknownDestination,
@@ -138,7 +139,7 @@ class ConductorManager:
                 source=TOPIC,
             )
         except JetbridgeError as error:
-            cause = error if failure is None else JetbridgeError(f"{error.message} Last failure: {failure}")
+            cause = error if failure is None else _after(failure, error)
             for uuid in uuids:
                 self._fail(context, uuid, of_builds[uuid], cause)
             return None
@@ -247,3 +248,11 @@ class ConductorManager:
 
     def _say(self, context: RequestContext, uuid: str, text: str, *values: object) -> None:
         logger.info(text, *values, extra={"request_id": context.request_id, "server": uuid})
+
+
+def _after(failure: str, error: JetbridgeError) -> JetbridgeError:
+    """No other host for a build that failed on one: the failure first, for the message of a fault is short."""
+    if not isinstance(error, NoValidHost):
+        return JetbridgeError(f"{error.message} Last failure: {failure}")
+    others = error.message.removeprefix(NoValidHost.template.format(reason=""))
+    return NoValidHost(reason=f"Last failure: {failure}. Then: {others}")
