@@ -115,7 +115,7 @@ def explanation(answer: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     place = f" on {answer['host']}" if answer.get("host") else ""
     lines = [(f"{answer['name']} ({answer['server']}): {answer['vm_state']}{place}", "bold")]
     if answer["fault"]:
-        lines.append((f"fault: {answer['fault']}", "red"))
+        lines.append((f"fault: {answer.get('details') or answer['fault']}", "red"))  # the details are the whole message
     attempt = None
     for verdict in answer["verdicts"]:
         if verdict["attempt"] != attempt:

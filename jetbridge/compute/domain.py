@@ -154,7 +154,9 @@ def start_domain(host: AgentHost, context: RequestContext, server: Server) -> No
         explanation = _group_members(host, context, server) if "group" in error.message.lower() else ""
         if not explanation:
             raise
-        raise HypervisorError(f"{error.message}. {explanation}") from error
+        # First what a person can do something about: the message of a fault is short.
+        reason = f"{explanation}. {error.facts.get('reason', error.message)}"
+        raise HypervisorError(operation="start_domain", host=host.name, reason=reason) from error
 
 
 def _group_members(host: AgentHost, context: RequestContext, server: Server) -> str:

@@ -83,3 +83,10 @@ def test_each_device_gets_its_spec_and_each_kind_one_alias() -> None:
     ]
     assert len([line for line in lines if line.startswith("openstack flavor set")]) == 2
     assert paste_lines([function("b", None)]) == []
+
+
+def test_a_fault_is_told_whole() -> None:
+    cut = "No valid host was found. Last failure: start_domain failed on h1: IOMMU..."
+    whole = "No valid host was found. Last failure: start_domain failed on h1: IOMMU group 7 of 0000:01:00.0"
+    assert f"fault: {whole}" in told(fault=cut, details=whole)
+    assert f"fault: {cut}" in told(fault=cut, details=None)
