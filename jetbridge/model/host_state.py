@@ -40,3 +40,4 @@ class HostState:
     disabled_reason: str | None = None
     availability_zone: str = "nova"
     networks: frozenset[str] = frozenset()
+    devices_known: bool = True  # False: the last discovery failed, so none of the host's devices is offered

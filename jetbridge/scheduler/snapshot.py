@@ -138,4 +138,5 @@ def host_state(
         numa=None if node.numa is None else with_usage(node.numa, guests),
         pools=pools,
         networks=network_names,
+        devices_known=node.probe_error is None,
     )

@@ -75,6 +75,7 @@ def test_f24_a_failed_probe_frees_nothing_and_offers_nothing(launch: Launch, mod
     assert any(" ERROR " in line and "Discovery on host h1 failed" in line for line in cloud.log().splitlines())
     refused = cloud.wait(cloud.boot(cloud.flavor("g", {"pci_passthrough:alias": "GPU:1"})), "ACTIVE", "ERROR")
     assert refused["status"] == "ERROR"
+    assert "the host's devices are unknown: its last discovery failed" in refused["fault"]["message"]
     assert cloud.devices() == before
     cloud.delete(server_id)  # the guest is gone for sure, whatever the probe says
     cloud.wait_gone(server_id)
@@ -172,7 +173,7 @@ def test_a_reload_with_wrong_options_of_a_host_changes_nothing(
 
 def test_wrong_aliases_of_one_host_are_refused_at_start(launch: Launch) -> None:
     twice = [{**T4, "name": "GPU", "device_type": word} for word in ("type-PF", "type-VF")]
-    with pytest.raises(PciInvalidAlias, match="Host h1: .*alias GPU: device type mismatch: type-PF and type-VF"):
+    with pytest.raises(PciInvalidAlias, match=r"Host h1: .*alias GPU: device type mismatch: type-PF and type-VF"):
         launch(fleet(host("h1", [gpu(1)], config={"pci": {"alias": twice}})))
 
 

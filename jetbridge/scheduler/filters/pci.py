@@ -17,5 +17,11 @@ class PciPassthroughFilter:
     def check(self, state: HostState, spec: RequestSpec) -> Reason | None:
         if not spec.pci_requests:
             return None
+        if not state.devices_known:
+            return Reason(
+                "pci.unknown",
+                "the host's devices are unknown: its last discovery failed",
+                hint="jetbridge hosts shows why; they are offered again when a discovery succeeds",
+            )
         answer = fit(state.pools or (), spec.pci_requests)
         return merged(answer.reasons) if isinstance(answer, Refusal) else None

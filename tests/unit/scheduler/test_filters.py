@@ -43,6 +43,14 @@ def test_resources(facts: dict[str, object], expected: str | None) -> None:
     assert rule(ResourceFilter().check(state(**facts), spec(networks=("default",)))) == expected
 
 
+def test_f24_a_host_whose_discovery_failed_says_so() -> None:
+    unknown = state(pools=(), devices_known=False)
+    reason = PciPassthroughFilter().check(unknown, spec(request()))
+    assert reason is not None
+    assert (reason.rule, reason.text) == ("pci.unknown", "the host's devices are unknown: its last discovery failed")
+    assert PciPassthroughFilter().check(unknown, spec()) is None
+
+
 def test_everything_that_is_short_is_told_at_once() -> None:
     reason = ResourceFilter().check(state(vcpus_used=64, memory_mb_used=65536), spec(networks=("lab",)))
     assert reason is not None
