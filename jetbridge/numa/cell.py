@@ -74,18 +74,24 @@ def _page_size(host: HostCell, need: CellNeed) -> int | Shortage | None:
     """The page size for a request of one, else None when the memory fits."""
     if need.page_request is not None:
         return _requested_page_size(host, need, need.page_request)
+    dedicated = _is_dedicated(need)
     if host.pages:
         smallest = min(host.pages, key=lambda pool: pool.size_kb)
-        pages = smallest.free if need.pinned else smallest.total
+        pages = smallest.free if dedicated else smallest.total
         if pages_needed(need.memory_mb, smallest.size_kb) <= pages:
             return None
         return _memory_shortage(need, max(pages, 0) * smallest.size_kb // KIB_PER_MIB)
-    memory = host.memory_mb - host.memory_usage_mb if need.pinned else host.memory_mb
+    memory = host.memory_mb - host.memory_usage_mb if dedicated else host.memory_mb
     return None if need.memory_mb <= memory else _memory_shortage(need, max(memory, 0))
 
 
+def _is_dedicated(need: CellNeed) -> bool:
+    """Whether the guest's memory is never overcommitted: that goes by its policy, also in a cell whose CPUs are all shared."""
+    return need.cpu_policy in (CpuPolicy.DEDICATED, CpuPolicy.MIXED)
+
+
 def _memory_shortage(need: CellNeed, available: int) -> Shortage:
-    kind = "free " if need.pinned else ""
+    kind = "free " if _is_dedicated(need) else ""
     return Shortage(
         "numa.memory",
         f"a guest cell wants {need.memory_mb} MiB of {kind}memory in one host cell",

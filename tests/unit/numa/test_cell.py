@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jetbridge.numa.fit import ServerFit, fit_server
-from jetbridge.numa.topology import NumaLimits
+from jetbridge.numa.topology import CpuPolicy, GuestCell, GuestTopology, NumaLimits
 from tests.unit.numa.build import cases, guest, host, host_cell
 
 CASES = cases("numa_cells.yaml")
@@ -69,3 +69,16 @@ def test_where_all_cpus_are_for_both_pinned_ones_are_no_shared_ones() -> None:
     for ratio, fits in ((2.0, False), (3.0, True)):
         answer = fit_server(host(one_left), guest(shared=1), (), (), limits=NumaLimits(ratio, 1.0))
         assert isinstance(answer, ServerFit) is fits
+
+
+@pytest.mark.parametrize("pages", [(), [(4, 262144 + 256 * 255)]])
+def test_memory_of_a_mixed_guest_is_not_overcommitted_in_a_cell_whose_cpus_are_all_shared(pages: Any) -> None:
+    shared_only = GuestTopology(
+        cells=(GuestCell(id=0, cpus=frozenset({0}), pinned_cpus=frozenset(), memory_mb=1024),),
+        cpu_policy=CpuPolicy.MIXED,
+    )
+    floating = replace(shared_only, cpu_policy=CpuPolicy.SHARED)
+    used = [(*pool, 256 * 256) for pool in pages]
+    cell = host(host_cell(0, shared=2, dedicated=2, memory_mb=1279, memory_usage_mb=256, pages=used))
+    assert not isinstance(fit_server(cell, shared_only, (), ()), ServerFit)
+    assert isinstance(fit_server(cell, floating, (), ()), ServerFit)
