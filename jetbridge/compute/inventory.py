@@ -13,14 +13,19 @@ from jetbridge.db import compute_nodes, networks, pci_devices
 from jetbridge.db.compute_nodes import ComputeNode
 from jetbridge.db.connection import Connection
 from jetbridge.db.networks import HostNetwork
-from jetbridge.errors import HostNotFound, HypervisorError, JetbridgeError
+from jetbridge.errors import HostNotFound, HypervisorError, InvalidConfiguration, JetbridgeError
 from jetbridge.pci.device_spec import DeviceSpec
 from jetbridge.pci.lint import shadowed_specs, suspicious_keys
 from jetbridge.pci.sync import SyncResult, mark_unknown, synchronise
 from jetbridge.virt.capabilities import host_resources
+from jetbridge.virt.connection import HypervisorVersion
 from jetbridge.virt.nodedev import host_report
 
 logger = logging.getLogger(__name__)
+
+LIVE_MIGRATION_LIBVIRT = 10_000_000
+LIVE_MIGRATION_QEMU = 8_002_002
+"""From these versions on a guest can move with a VFIO device (release notes of libvirt 10.0 and QEMU 8.2)."""
 
 Reports = Sequence[Mapping[str, Any]]
 
@@ -42,6 +47,8 @@ def take_inventory(host: AgentHost, *, starting: bool = False) -> ComputeNode:
     Raises the errors of ``parse_device_specs``; a failed probe is recorded and raises nothing.
     """
     specs = host.specs.read()
+    if starting:
+        _check_live_migratable(host, specs)
     probe = probe_host(host)
     if starting and probe.reports is not None:
         _tell_lint(host, specs, probe.reports)
@@ -80,6 +87,32 @@ def probe_host(host: AgentHost) -> Probe:
         return Probe(node, names, host_report(host.connection.node_devices(), host.files, host=host.name))
     except JetbridgeError as error:
         return Probe(node, names, None, error.message)
+
+
+def check_live_migratable(specs: Sequence[DeviceSpec], version: HypervisorVersion) -> None:
+    """Raises ``InvalidConfiguration`` when a line speaks of live migration and the hypervisor can't do it with devices, whether
+    the line says yes or no."""
+    if version.libvirt >= LIVE_MIGRATION_LIBVIRT and version.hypervisor >= LIVE_MIGRATION_QEMU:
+        return
+    for spec in specs:
+        if spec.tags.get("live_migratable"):
+            raise InvalidConfiguration(
+                reason=f"device_spec line {spec.position} {spec.text} has live_migratable, which needs libvirt "
+                f"{_dotted(LIVE_MIGRATION_LIBVIRT)} and QEMU {_dotted(LIVE_MIGRATION_QEMU)}; this host has libvirt "
+                f"{_dotted(version.libvirt)} and QEMU {_dotted(version.hypervisor)}: take it out, or upgrade the host"
+            )
+
+
+def _check_live_migratable(host: AgentHost, specs: Sequence[DeviceSpec]) -> None:
+    try:
+        version = host.connection.version()
+    except HypervisorError:
+        return  # the probe tells
+    check_live_migratable(specs, version)
+
+
+def _dotted(version: int) -> str:
+    return f"{version // 1_000_000}.{version // 1000 % 1000}.{version % 1000}"
 
 
 def _described(host: AgentHost) -> ComputeNode:

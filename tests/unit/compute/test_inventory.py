@@ -6,12 +6,14 @@ import logging
 
 import pytest
 
-from jetbridge.compute.inventory import take_inventory
+from jetbridge.compute.inventory import check_live_migratable, take_inventory
 from jetbridge.config.settings import Settings
 from jetbridge.db import compute_nodes, networks
-from jetbridge.errors import PciConfigInvalidSpec
+from jetbridge.errors import InvalidConfiguration, PciConfigInvalidSpec
 from jetbridge.pci.device import Condition
+from jetbridge.virt.connection import HypervisorVersion
 from tests.unit.compute.conftest import T4, Bench, MakeBench, reopened
+from tests.unit.pci.build import specs
 
 GPUS = [{"address": f"0000:{bus:02x}:00.0", **T4} for bus in range(1, 5)]
 NUMA = {"cells": 2, "cpus_per_cell": 4, "memory_mb_per_cell": 4096, "sockets": 2}
@@ -120,3 +122,14 @@ def test_a_line_that_cannot_be_read_raises_and_changes_nothing(bench: MakeBench)
     with pytest.raises(PciConfigInvalidSpec, match="vendor_id"):
         take_inventory(reopened(host, [{"vendor_id": "xyz"}]).host)
     assert host.devices() == before
+
+
+@pytest.mark.parametrize("word", ["true", "false"])
+@pytest.mark.parametrize(("libvirt", "qemu"), [(9_999_999, 8_002_002), (10_000_000, 8_002_001)])
+def test_live_migratable_needs_a_hypervisor_that_can(word: str, libvirt: int, qemu: int) -> None:
+    lines = specs('{"vendor_id":"8086"}', '{"vendor_id":"10de","live_migratable":"%s"}' % word)
+    with pytest.raises(InvalidConfiguration, match=r"line 2 .*libvirt 10\.0\.0 and QEMU 8\.2\.2") as refused:
+        check_live_migratable(lines, HypervisorVersion(libvirt, qemu, "QEMU"))
+    assert f"libvirt {libvirt // 1_000_000}." in str(refused.value)
+    check_live_migratable(lines, HypervisorVersion(10_000_000, 8_002_002, "QEMU"))
+    check_live_migratable(specs('{"live_migratable":null}', "{}"), HypervisorVersion(libvirt, qemu, "QEMU"))
