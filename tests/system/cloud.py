@@ -12,9 +12,11 @@ from typing import Any
 import httpx
 import sqlalchemy as sa
 import yaml
+from sqlalchemy.engine import URL
 
 from jetbridge.config.fleet import load_fleet
 from jetbridge.config.settings import Settings
+from jetbridge.db.url import parse
 from jetbridge.model.events import SeamEvent
 from jetbridge.service.allinone import AllInOne
 from jetbridge.steps.runtime import Observer, nobody
@@ -52,6 +54,10 @@ class Cloud:
         self.service: AllInOne | None = None
         self.url = ""
         self.client = httpx.Client()
+
+    @property
+    def database_url(self) -> URL:
+        return parse(self.settings.database_connection or f"sqlite:///{self.state / 'jetbridge.sqlite3'}")
 
     def write_fleet(self, content: Mapping[str, Any]) -> None:
         self.fleet_file.write_text(yaml.safe_dump(dict(content), sort_keys=False))
@@ -138,7 +144,7 @@ class Cloud:
     # --- what there is ---
 
     def sql(self, query: str, **values: Any) -> list[tuple[Any, ...]]:
-        engine = sa.create_engine(f"sqlite:///{self.state / 'jetbridge.sqlite3'}")
+        engine = sa.create_engine(self.database_url)
         try:
             with engine.connect() as conn:
                 return [tuple(row) for row in conn.execute(sa.text(query), values)]
@@ -147,7 +153,7 @@ class Cloud:
 
     def change(self, statement: str, **values: Any) -> None:
         """Damage the tables, as a crash or a person might."""
-        engine = sa.create_engine(f"sqlite:///{self.state / 'jetbridge.sqlite3'}")
+        engine = sa.create_engine(self.database_url)
         try:
             with engine.begin() as conn:
                 conn.execute(sa.text(statement), values)

@@ -1,26 +1,43 @@
-"""The running product in one process on SQLite with simulated hosts."""
+"""The running product in one process with simulated hosts, on SQLite if a test doesn't say otherwise."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jetbridge.config.settings import Settings
+from tests.conftest import DatabaseServers
+from tests.servers.databases import SERVERS
 from tests.system.cloud import Cloud, running
 
 Launch = Callable[..., Cloud]
 
+SQLITE = "sqlite"
+on_every_database = pytest.mark.parametrize("database", [SQLITE, *SERVERS], indirect=True)
+"""For tests of what databases do differently: locks, races, what others see."""
+
 
 @pytest.fixture
-def launch(tmp_path: Path) -> Iterator[Launch]:
+def database(request: pytest.FixtureRequest, database_server: DatabaseServers) -> str | None:
+    """The URL of an empty database; None: SQLite in the state folder. JETBRIDGE_TEST_DATABASE=postgresql puts all tests there that start
+    their cloud by ``launch``."""
+    kind = getattr(request, "param", os.environ.get("JETBRIDGE_TEST_DATABASE", SQLITE))
+    return None if kind == SQLITE else database_server(kind).new_database()
+
+
+@pytest.fixture
+def launch(tmp_path: Path, database: str | None) -> Iterator[Launch]:
     """``launch(fleet, settings)``: a running cloud, stopped at the end of the test."""
     with ExitStack() as stack:
 
         def start(content: Mapping[str, Any], settings: Settings | None = None) -> Cloud:
-            return stack.enter_context(running(tmp_path, content, settings))
+            wanted = replace(settings or Settings(), database_connection=database)
+            return stack.enter_context(running(tmp_path, content, wanted))
 
         yield start

@@ -6,7 +6,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.system.cloud import Cloud, fleet, gpu, host
-from tests.system.conftest import Launch
+from tests.system.conftest import Launch, on_every_database
 
 
 def boot_at_once(cloud: Cloud, flavor: str, count: int) -> list[dict[str, object]]:
@@ -21,10 +21,13 @@ def delete_all(cloud: Cloud, servers: list[dict[str, object]]) -> None:
         list(pool.map(lambda server: cloud.wait_gone(str(server["id"])), servers))
 
 
-def test_eight_boots_at_once_on_eight_free_gpus_are_eight_active_twenty_times(launch: Launch) -> None:
+@on_every_database
+def test_eight_boots_at_once_on_eight_free_gpus_are_eight_active_time_and_again(
+    launch: Launch, database: str | None
+) -> None:
     cloud = launch(fleet(host("gpu1", [gpu(bus) for bus in range(0x10, 0x18)])))
     flavor = cloud.flavor("gpu1", {"pci_passthrough:alias": "GPU:1"})
-    for _ in range(20):
+    for _ in range(20 if database is None else 5):
         servers = boot_at_once(cloud, flavor, 8)
         assert [server["status"] for server in servers] == ["ACTIVE"] * 8
         assert cloud.statuses() == ["allocated"] * 8
@@ -34,6 +37,7 @@ def test_eight_boots_at_once_on_eight_free_gpus_are_eight_active_twenty_times(la
         assert cloud.domains("gpu1") == {}
 
 
+@on_every_database
 def test_forty_boots_at_once_on_ten_devices_of_three_hosts_are_ten_active(launch: Launch) -> None:
     hosts = [
         host("h1", [gpu(bus) for bus in range(5)]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from jetbridge.db.compute_nodes import Usage
 from jetbridge.db.engine import Database
 from jetbridge.errors import Conflict
 from jetbridge.model.server import TaskState
+from jetbridge.pci.device import Status
 from tests.contract.db.rows import device, flavor, node, server
 
 SECONDS = 30
@@ -80,10 +82,6 @@ def test_after_the_lock_everything_of_its_former_holder_is_seen(database: Databa
 
 
 def _given(found: Any, uuid: str) -> Any:
-    from dataclasses import replace
-
-    from jetbridge.pci.device import Status
-
     return replace(found, status=Status.CLAIMED, instance_uuid=uuid, request_id="r1")
 
 

@@ -1,17 +1,40 @@
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from jetbridge.db import flavors
 from jetbridge.db.engine import Database
-from jetbridge.db.sql import run_query
 from jetbridge.db.tables import metadata
-from jetbridge.errors import InvalidQuery
+from jetbridge.errors import DatabaseUnusable
 from tests.contract.db.rows import flavor
+
+
+@pytest.fixture
+def empty(empty_url: str) -> Iterator[Database]:
+    """A database without any table."""
+    opened = Database(empty_url)
+    yield opened
+    opened.close()
+
+
+def ran(database: Database, *statements: str) -> None:
+    with database.engine.begin() as conn:
+        for statement in statements:
+            conn.exec_driver_sql(statement)
+
+
+def contents(database: Database) -> dict[str, list[tuple[Any, ...]]]:
+    with database.read() as conn:
+        names = sa.inspect(conn).get_table_names()
+        return {name: [tuple(row) for row in conn.execute(sa.text(f"SELECT * FROM {name}"))] for name in sorted(names)}
 
 
 def test_the_revisions_lead_to_the_tables_of_the_program(database: Database) -> None:
@@ -36,10 +59,81 @@ def test_an_error_takes_everything_back(database: Database) -> None:
         assert flavors.find(conn) == ()
 
 
-def test_queries_by_hand(database: Database) -> None:
-    database.write(lambda conn: flavors.create(conn, flavor("100% gpu")))
-    url = database.url.render_as_string(hide_password=False)
-    result = run_query(url, "SELECT name, vcpus FROM nova.flavors WHERE name LIKE '100%' -- a % in a literal")
-    assert (result.columns, result.rows) == (("name", "vcpus"), (("100% gpu", 2),))
-    with pytest.raises(InvalidQuery):
-        run_query(url, "SELECT nothing FROM nowhere")
+def test_an_empty_database_is_told_to_be_upgraded(empty: Database) -> None:
+    with pytest.raises(DatabaseUnusable, match="no tables yet; run: jetbridge db upgrade"):
+        empty.check_schema()
+
+
+def test_upgrades_at_once_make_one_schema(empty_url: str) -> None:
+    together = threading.Barrier(3)
+
+    def upgrade(_: int) -> bool:
+        database = Database(empty_url)
+        together.wait(30)
+        try:
+            return database.upgrade()
+        finally:
+            database.close()
+
+    with ThreadPoolExecutor(3) as pool:
+        assert sorted(pool.map(upgrade, range(3))) == [False, False, True]
+
+
+VERSION = "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)"
+FOREIGN = {
+    "tables of its own": (["CREATE TABLE wp_posts (id INTEGER)"], r"tables of another program \(wp_posts\)"),
+    "names like ours": (
+        ["CREATE TABLE flavors (id INTEGER)", "INSERT INTO flavors VALUES (7)", "CREATE TABLE cells (id INTEGER)"],
+        "another program",
+    ),
+    "a revision of its own": (
+        ["CREATE TABLE instances (id INTEGER)", VERSION, "INSERT INTO alembic_version VALUES ('16f1fbcab42b')"],
+        "revision 16f1fbcab42b is not known",
+    ),
+    "a revision named like ours": (
+        ["CREATE TABLE recipes (id INTEGER)", VERSION, "INSERT INTO alembic_version VALUES ('0001')"],
+        "another program",
+    ),
+}
+
+
+@pytest.mark.parametrize(("statements", "said"), FOREIGN.values(), ids=FOREIGN)
+def test_the_tables_of_another_program_are_left_alone(empty: Database, statements: Sequence[str], said: str) -> None:
+    ran(empty, *statements)
+    before = contents(empty)
+    for act in (empty.upgrade, empty.check_schema):
+        with pytest.raises(DatabaseUnusable, match=said):
+            act()
+    assert contents(empty) == before
+
+
+def test_a_first_upgrade_that_was_interrupted_is_told_from_another_programs_tables(empty: Database) -> None:
+    ran(empty, VERSION, "CREATE TABLE builds (id INTEGER)")
+    with pytest.raises(DatabaseUnusable, match=r"first upgrade was interrupted.*drop and create"):
+        empty.upgrade()
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"], indirect=True)
+def test_rights_that_are_missing_are_told(empty: Database, server: Any) -> None:
+    name = empty.url.database
+    if empty.kind == "postgresql":
+        server.admin(f"ALTER DATABASE {name} OWNER TO admin")
+    else:
+        server.admin(
+            f"REVOKE ALL ON {name}.* FROM jetbridge@localhost", f"GRANT SELECT ON {name}.* TO jetbridge@localhost"
+        )
+    with pytest.raises(DatabaseUnusable, match=r"its tables can't be changed: .*denied") as caught:
+        empty.upgrade()
+    assert "secret" not in str(caught.value)
+    assert contents(empty) == {}
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"], indirect=True)
+def test_a_server_that_does_not_answer_at_the_start_is_told_at_once(empty: Database, server: Any) -> None:
+    server.stop()
+    try:
+        for act in (empty.upgrade, empty.check_schema):
+            with pytest.raises(DatabaseUnusable, match=r"jetbridge:\*\*\*@.*(No such file|refused|failed)"):
+                act()
+    finally:
+        server.start()
