@@ -22,9 +22,11 @@ def database_server() -> Iterator[DatabaseServers]:
             running[kind] = SERVERS[kind]()
         return running[kind]
 
-    yield server
-    for each in running.values():
-        each.close()
+    try:
+        yield server
+    finally:
+        for each in running.values():
+            each.close()
 
 
 @pytest.fixture(scope="session")

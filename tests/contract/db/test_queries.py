@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,8 @@ from jetbridge.db.sql import run_query
 from jetbridge.errors import DatabaseUnusable, InvalidQuery
 from tests.contract.db.rows import flavor
 from tests.servers.databases import DatabaseServer
+
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 @pytest.fixture
@@ -34,12 +38,12 @@ def test_queries_by_hand(url: str) -> None:
     assert run_query(url, "SELECT ':name %s %(x)s ?' AS x").rows == ((":name %s %(x)s ?",),)
 
 
-def test_the_query_of_the_reference_runs(url: str) -> None:
-    pools = (
-        "SELECT compute_node_id, vendor_id, product_id, dev_type, numa_node, count(*) FROM nova.pci_devices"
-        " WHERE deleted = 0 AND status = 'available' GROUP BY 1, 2, 3, 4, 5"
-    )
-    assert run_query(url, pools).rows == ()
+def test_the_queries_of_the_documents_run(url: str) -> None:
+    texts = [(DOCS / name).read_text() for name in ("reference.md", "configure.md")]
+    queries = [query for text in texts for query in re.findall(r'^    jetbridge sql "([^"]+)"', text, re.MULTILINE)]
+    assert len(queries) >= 2
+    for query in queries:
+        run_query(url, query)
 
 
 CHANGES = {
