@@ -96,8 +96,9 @@ def _fit_cells(
 
     columns = zip(*fits, strict=True)
     classes = [(column, devices.looks_of(cell)) for cell, column in zip(cells, columns, strict=True)]
+    groups = [cell.socket for cell in cells] if devices.by_socket else None
     try:
-        found: tuple[tuple[int, ...], Choice | Refusal] | None = find_placement(fits, classes, accept)
+        found: tuple[tuple[int, ...], Choice | Refusal] | None = find_placement(fits, classes, accept, groups=groups)
     except SearchBound as bound:
         return _refusal(
             "numa.search",
@@ -161,6 +162,7 @@ class _Devices:
         self._wanted = Wanted(requests)
         self.pools = self._wanted.of(pools)
         self.order_free = self._is_order_free()
+        self.by_socket = any(request.policy is NumaPolicy.SOCKET for request in requests)
 
     def _is_order_free(self) -> bool:
         """Whether only counts decide, not which of several fitting pools an earlier request takes first.
@@ -180,13 +182,12 @@ class _Devices:
         return True
 
     def looks_of(self, cell: HostCell) -> Hashable:
-        """What the device fit can see of a host cell: cells with equal answers can change places."""
-        by_socket = any(request.policy is NumaPolicy.SOCKET for request in self._requests)
-        socket = cell.socket if by_socket else None
+        """What the device fit can see of a host cell: cells with equal answers can change places, within a socket where sockets
+        count."""
         here = [pool for pool in self.pools if pool.numa_node == cell.id]
         if here and not self.order_free:
-            return cell.id, socket
-        return tuple(sorted(self._looks(pool) for pool in here)), socket
+            return cell.id
+        return tuple(sorted(self._looks(pool) for pool in here))
 
     def _looks(self, pool: Pool) -> str:
         provider = None if self._providers is None else pool.rp_uuid

@@ -18,7 +18,7 @@ from jetbridge.pci.device import DeviceType
 from jetbridge.pci.fit import AffinityCells, Choice, fit
 from jetbridge.pci.pool import Pool, pool_order
 from jetbridge.pci.request import NumaPolicy, PciRequest
-from tests.unit.numa.build import host_cell
+from tests.unit.numa.build import gpu, guest, host_cell, wants
 
 PRODUCTS = ("0001", "0002")
 POLICIES = st.sampled_from([None, *NumaPolicy])
@@ -170,3 +170,47 @@ def test_the_bound_is_raised_and_not_passed() -> None:
         find_placement([[True] * 6] * 3, list(range(6)), lambda placed: None, max_placements=5)
     assert caught.value.facts == {"placements": 5}
     assert find_placement([[True] * 6] * 3, list(range(6)), lambda placed: None, max_placements=20) is None
+
+
+def test_groups_that_hold_the_same_can_change_places() -> None:
+    looked_at: list[tuple[int, ...]] = []
+
+    def accept(placed: Sequence[int]) -> None:
+        looked_at.append(tuple(placed))
+
+    sockets = [number // 2 for number in range(6)]
+    assert find_placement([[True] * 6] * 2, ["alike"] * 6, accept, groups=sockets) is None
+    assert looked_at == [(0, 1), (0, 2)]
+    looked_at.clear()
+    classes = ["gpu", "bare", "bare", "gpu", "bare", "bare"]
+    assert find_placement([[True] * 6], classes, accept, groups=sockets) is None
+    assert looked_at == [(0,), (1,), (4,)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.integers(1, 3),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), min_size=3, max_size=6),
+    st.integers(1, 6),
+)
+def test_groups_leave_the_first_placement_as_it_is(guests: int, cells: list[tuple[int, int]], wanted: int) -> None:
+    """``accept`` as the policy socket is: what the groups of the chosen hosts hold together has to be enough."""
+    groups, devices = zip(*cells, strict=True)
+
+    def accept(placed: Sequence[int]) -> bool | None:
+        chosen = {groups[host] for host in placed}
+        return True if sum(count for group, count in cells if group in chosen) >= wanted else None
+
+    found = find_placement([[True] * len(cells)] * guests, devices, accept, groups=groups)
+    expected = next((order for order in itertools.permutations(range(len(cells)), guests) if accept(order)), None)
+    assert (None if found is None else found[0]) == expected
+
+
+def test_f8_the_policy_socket_finds_the_one_way_over_many_sockets() -> None:
+    """Sixteen devices on eight sockets of two cells: only one cell of each socket reaches them all."""
+    topology = HostTopology(tuple(host_cell(number, dedicated=4, socket=number // 2) for number in range(16)))
+    free = tuple(gpu(number, f"0000:{number + 1:02x}:00.0") for number in range(16))
+    answer = fit_server(topology, guest(8, dedicated=1), free, [wants(16, "socket")])
+    assert isinstance(answer, ServerFit)
+    assert answer.guest is not None
+    assert [cell.host_cell for cell in answer.guest.cells] == list(range(0, 16, 2))
