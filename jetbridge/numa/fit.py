@@ -194,22 +194,26 @@ class _Devices:
         return repr((sorted(self._wanted.users(pool)), pool.count, provider))
 
     def explained(self, refusal: Refusal) -> Refusal:
-        """Names the devices that only the policy required keeps away, because their host reports no node for them."""
-        reasons = []
+        """Names the devices that only the policy required keeps away, because their host reports no node for them: first of all
+        where the refused request has no others."""
+        first, last = [], []
+        decisive = refusal.reasons[0]
         for at, request in enumerate(self._requests):
-            without = sorted(
-                pool.address for pool in self.pools if pool.numa_node is None and at in self._wanted.users(pool)
-            )
+            usable = [pool for pool in self.pools if at in self._wanted.users(pool)]
+            without = sorted(pool.address for pool in usable if pool.numa_node is None)
             if request.policy is NumaPolicy.REQUIRED and without:
-                reasons.append(
-                    Reason(
-                        "pci.numa",
-                        f"policy required refuses devices without a NUMA node: {', '.join(without)}",
-                        request=request.alias_name or request.requester_id,
-                        hint="use the policy legacy or preferred, or a firmware that reports the device's node",
-                    )
+                name = request.alias_name or request.requester_id
+                reason = Reason(
+                    "pci.numa",
+                    f"policy required refuses devices without a NUMA node: {', '.join(without)}",
+                    request=name,
+                    hint="use the policy legacy or preferred, or a firmware that reports the device's node",
                 )
-        return Refusal((*refusal.reasons, *reasons))
+                if len(without) == len(usable) and (decisive.rule, decisive.request) == (reason.rule, name):
+                    first.append(replace(reason, before=decisive.before, after=decisive.after))
+                else:
+                    last.append(reason)
+        return Refusal((*first, *refusal.reasons, *last))
 
 
 # --- refusals ---------------------------------------------------------------------------------

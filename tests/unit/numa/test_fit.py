@@ -94,15 +94,31 @@ def test_a_device_without_node_is_named_when_required_refuses_it() -> None:
         host(host_cell(0, shared=1)), guest(shared=1), [gpu(None, "0000:5e:00.0")], [wants(policy="required")]
     )
     assert isinstance(answer, Refusal)
-    assert answer.reasons[0].rule == "pci.numa"
-    assert answer.reasons[1:] == (
-        Reason(
-            "pci.numa",
-            "policy required refuses devices without a NUMA node: 0000:5e:00.0",
-            request="GPU",
-            hint="use the policy legacy or preferred, or a firmware that reports the device's node",
-        ),
+    assert answer.reasons[0] == Reason(
+        "pci.numa",
+        "policy required refuses devices without a NUMA node: 0000:5e:00.0",
+        request="GPU",
+        before=1,
+        after=0,
+        hint="use the policy legacy or preferred, or a firmware that reports the device's node",
     )
+    assert [reason.rule for reason in answer.reasons[1:]] == ["pci.numa"]
+
+
+def test_devices_without_node_come_last_where_others_are_too_far() -> None:
+    cells = host(host_cell(0, shared=1), host_cell(1, shared=0))
+    pools = [gpu(1, "0000:3b:00.0"), gpu(None, "0000:5e:00.0")]
+    answer = fit_server(cells, guest(shared=1), pools, [wants(policy="required")])
+    assert isinstance(answer, Refusal)
+    assert "NUMA node 1, unknown" in answer.reasons[0].text
+    assert "without a NUMA node: 0000:5e:00.0" in answer.reasons[-1].text
+
+
+def test_what_an_earlier_request_takes_is_told_before_devices_without_node() -> None:
+    asked = [wants(1, "required", name="A"), wants(1, "required", name="B")]
+    answer = fit_server(host(host_cell(0, shared=1)), guest(shared=1), [gpu(None)], asked)
+    assert isinstance(answer, Refusal)
+    assert answer.reasons[0].rule == "pci.taken"
 
 
 def test_only_devices_of_requests_that_require_are_named_in_order() -> None:
