@@ -32,6 +32,8 @@ class Client:
     user: str | None = None
     password: str | None = None
     seconds: float = SECONDS
+    guessed: Path | None = None
+    """The file that does not exist and would have named the address."""
 
     @cached_property
     def _http(self) -> httpx.Client:
@@ -81,7 +83,10 @@ class Client:
         try:
             answer = self._http.request(method, path, params=dict(parameters), json=body, headers=headers)
         except httpx.ConnectError:
-            raise CliError(f"nothing listens at {self.base}: start it with `jetbridge up`", UNREACHABLE) from None
+            guess = f" (the default: {self.guessed} does not exist)" if self.guessed else ""
+            raise CliError(
+                f"nothing listens at {self.base}{guess}: start it with `jetbridge up`", UNREACHABLE
+            ) from None
         except httpx.TimeoutException:
             raise CliError(f"{self.base} did not answer within {self.seconds:.0f} s", UNREACHABLE) from None
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, ValueError):
@@ -125,7 +130,10 @@ def _message(body: Any) -> str | None:
 
 def connect(url: str | None, state_dir: Path | None, user: str | None = None, password: str | None = None) -> Client:
     """The service that the options name: by ``url``, else by the clouds.yaml of the state folder, else the default address."""
-    cloud: Mapping[str, Any] = {} if url else _cloud(state_dir_or_default(state_dir) / "clouds.yaml")
+    path = state_dir_or_default(state_dir) / "clouds.yaml"
+    cloud: Mapping[str, Any] | None = {} if url else _cloud(path)
+    guessed = path if cloud is None else None
+    cloud = cloud or {}
     auth = cloud.get("auth")
     if not isinstance(auth, Mapping):
         auth = {}
@@ -136,14 +144,16 @@ def connect(url: str | None, state_dir: Path | None, user: str | None = None, pa
         base=base.rstrip("/"),
         user=user or auth.get("username") or environment.get("OS_USERNAME"),
         password=password or auth.get("password") or environment.get("OS_PASSWORD"),
+        guessed=guessed,
     )
 
 
-def _cloud(path: Path) -> Mapping[str, Any]:
+def _cloud(path: Path) -> Mapping[str, Any] | None:
+    """None: there is no such file, as before the first start."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError:
-        return {}
+        return None
     import yaml
 
     with contextlib.suppress(yaml.YAMLError, AttributeError, KeyError, TypeError):

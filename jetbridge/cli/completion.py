@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 from jetbridge.cli.failures import CliError
+
+STATUSES = ("available", "claimed", "allocated", "unclaimable", "unavailable", "removed", "deleted")
+"""Of a device, in the order of its life."""
 
 _PATIENCE_SECONDS = 1.0
 
@@ -18,11 +22,21 @@ def servers(incomplete: str) -> list[str]:
     return [name for name in _names("/jetbridge/v1/servers", "servers", "name") if name.startswith(incomplete)]
 
 
+def statuses(incomplete: str) -> list[str]:
+    return [status for status in STATUSES if status.startswith(incomplete)]
+
+
 def _names(path: str, collection: str, key: str) -> list[str]:
     from jetbridge.cli.client import connect
 
     try:
-        client = connect(os.environ.get("JETBRIDGE_URL"), None, os.environ.get("JETBRIDGE_USER"))
+        folder = os.environ.get("JETBRIDGE_STATE_DIR")
+        client = connect(
+            os.environ.get("JETBRIDGE_URL"),
+            Path(folder) if folder else None,
+            os.environ.get("JETBRIDGE_USER"),
+            os.environ.get("JETBRIDGE_PASSWORD"),
+        )
         return [entry[key] for entry in replace(client, seconds=_PATIENCE_SECONDS).get(path)[collection]]
     except CliError:
         return []

@@ -19,7 +19,12 @@ Host = Annotated[
 def devices(
     host: Host = None,
     status: Annotated[
-        str | None, typer.Option("--status", help="Only in this status: available, claimed, allocated, ...")
+        str | None,
+        typer.Option(
+            "--status",
+            help="Only in this status: available, claimed, allocated, ...",
+            autocompletion=completion.statuses,
+        ),
     ] = None,
     server: Annotated[
         str | None,
@@ -84,7 +89,10 @@ def pools(
 ) -> None:
     """List the pools: how many equal devices are free, by host.
 
-    Pools are counted from the devices at this moment; nothing is stored that could be out of date.
+    The VFs of one physical function that are alike make a pool; any other
+    device is a pool of its own. ADDRESS is that of the device, or of the
+    VFs' physical function. Pools are counted from the devices at this
+    moment; nothing is stored that could be out of date.
 
     [bold]Examples[/bold]
 
@@ -122,7 +130,10 @@ def hosts(
     user: User = None,
     password: Password = None,
 ) -> None:
-    """List the hosts: whether they are up, what of them is used, their devices.
+    r"""List the hosts: whether they are up, what of them is used, their devices.
+
+    A host is down when its service was silent for \[DEFAULT]service_down_time,
+    or is forced down. Devices are counted by status.
 
     [bold]Examples[/bold]
 
@@ -147,12 +158,18 @@ def hosts(
             f"{each['vcpus_used']}/{each['vcpus']}",
             f"{each['memory_mb_used']}/{each['memory_mb']}",
             f"{each['disk_gb_used']}/{each['disk_gb']}",
-            each["devices"],
+            _by_status(each["devices"]),
             each["probe_error"] or each["disabled_reason"],
         )
         for each in found
     ]
     print_table(columns, rows, empty="there are no hosts yet")
+
+
+def _by_status(counts: Mapping[str, int]) -> Mapping[str, int]:
+    """In the order of a device's life; statuses unknown here come last."""
+    known = [status for status in completion.STATUSES if status in counts]
+    return {status: counts[status] for status in [*known, *(counts.keys() - set(known))]}
 
 
 def _nothing(what: str, narrowed: object) -> str:

@@ -10,6 +10,7 @@ import typer
 
 from jetbridge.cli import database, demo, fleet, inventory, scan, servers, status, up
 from jetbridge.cli.failures import FAILURE, NOT_FOUND, USAGE, CliError
+from jetbridge.cli.help import with_plain_values
 from jetbridge.errors import JetbridgeError
 
 INTERRUPTED = 130
@@ -76,7 +77,8 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """The exit code."""
     try:
-        code = app(arguments, prog_name="jetbridge", standalone_mode=False)
+        command = with_plain_values(typer.main.get_command(app))
+        code = command(arguments, prog_name="jetbridge", standalone_mode=False)
         sys.stdout.flush()
     except CliError as error:
         return _fail(error.message, error.code)
@@ -101,7 +103,8 @@ def _unforeseen(error: Exception) -> int:
         text = message()
         if not text:
             return USAGE
-        return _fail(f"{text.rstrip('.')}. See `{command} --help`", int(getattr(error, "exit_code", USAGE)))
+        end = "" if text.endswith(("?", ".")) else "."
+        return _fail(f"{text}{end} See `{command} --help`", int(getattr(error, "exit_code", USAGE)))
     if type(error).__name__ == "Abort":
         return INTERRUPTED
     if os.environ.get("JETBRIDGE_DEBUG"):

@@ -64,6 +64,9 @@ def xml(
 ) -> None:
     """Print a server's domain XML as the hypervisor holds it now.
 
+    Of a server that runs it is the live one, with what libvirt added:
+    the devices' addresses in the guest and their aliases.
+
     [bold]Examples[/bold]
 
       jetbridge xml my-server | grep -A4 hostdev
@@ -89,8 +92,8 @@ def explain(
     r"""Tell why a server is where it is, or why no host took it.
 
     Every host's answer, grouped by reason: the rule, how many devices it left,
-    and what would have let it pass. Works for deleted servers too, as long as their
-    explanations are kept (\[jetbridge]keep_days).
+    and what would have let it pass. Works for deleted servers too, as long as
+    their explanations are kept (\[jetbridge]keep_days).
 
     [bold]Examples[/bold]
 
@@ -135,8 +138,9 @@ def _verdict_lines(verdict: Mapping[str, Any]) -> list[tuple[str, str]]:
     else:
         request = f" [{verdict['request']}]" if verdict["request"] else ""
         left = ""
-        if verdict["before"] is not None and verdict["after"] is not None:
-            left = f" ({verdict['before']} candidates before this rule, {verdict['after']} after)"
+        if verdict["before"] and verdict["after"] is not None:  # of none nothing can be lost
+            candidates = "1 candidate" if verdict["before"] == 1 else f"{verdict['before']} candidates"
+            left = f" ({candidates} before this rule, {verdict['after']} after)"
         lines = [
             (f"  {who} refused by {verdict['filter']}{request}: {verdict['text']}{left}", "yellow"),
             (f"    rule {verdict['rule']}", "dim"),

@@ -33,7 +33,7 @@ def status(
 
       jetbridge status
 
-      jetbridge --help
+      jetbridge status --json | jq .hosts.down
     """
     from jetbridge.cli.client import connect
     from jetbridge.cli.output import cell, console, print_json

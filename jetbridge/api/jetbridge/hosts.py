@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fastapi import APIRouter
@@ -14,6 +14,7 @@ from jetbridge.api.services import ApiServices
 from jetbridge.db import compute_nodes, pci_devices
 from jetbridge.db import services as service_rows
 from jetbridge.db.clock import utcnow
+from jetbridge.db.compute_nodes import ComputeNode
 from jetbridge.errors import Invalid, NotSupported, UnknownDestination
 from jetbridge.pci.device import Status
 
@@ -33,7 +34,7 @@ def _add_hosts(routes: APIRouter, services: ApiServices) -> None:
     def hosts(context: ContextOf) -> Any:
         require_admin(context, "listing hosts")
         with services.database.read() as conn:
-            nodes = compute_nodes.listing(conn)
+            nodes = _by_name(compute_nodes.listing(conn))
             usage = compute_nodes.usage(conn)
             agents = service_rows.computes(conn)
             devices = _count_by_host(pci_devices.listing(conn))
@@ -50,6 +51,10 @@ def _add_hosts(routes: APIRouter, services: ApiServices) -> None:
                 for node in nodes
             ]
         }
+
+
+def _by_name(nodes: Iterable[ComputeNode]) -> list[ComputeNode]:
+    return sorted(nodes, key=lambda node: node.host)
 
 
 def _count_by_host(listed: list[pci_devices.ListedDevice]) -> Mapping[str, Mapping[str, int]]:
@@ -80,7 +85,7 @@ def _add_devices(routes: APIRouter, services: ApiServices) -> None:
     def pools(context: ContextOf, host: str | None = None) -> Any:
         require_admin(context, "listing pools")
         with services.database.read() as conn:
-            nodes = compute_nodes.listing(conn) if host is None else [compute_nodes.of_host(conn, host)]
+            nodes = _by_name(compute_nodes.listing(conn)) if host is None else [compute_nodes.of_host(conn, host)]
             found = pci_devices.pools(conn, [node.id for node in nodes])
         return {"pools": [pool_view(node.host, pool) for node in nodes for pool in found.get(node.id, ())]}
 

@@ -23,6 +23,7 @@ def live_document(xml: str, number: int) -> str:
         if device.find("address") is None:
             bus = f"0x{_FIRST_BUS + index:02x}"
             etree.SubElement(device, "address", type="pci", domain="0x0000", bus=bus, slot="0x00", function="0x0")
+        etree.indent(device, level=2)  # read by people: one element a line, as libvirt writes it
     return etree.tostring(root, encoding="unicode")
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from jetbridge.api import network
 from jetbridge.api.jetbridge import hosts, servers, status
+from tests.unit.api.clouds import open_cloud
 from tests.unit.api.doors import Door, PasswordFile, open_door
 
 FOR_ADMINS = [
@@ -110,3 +111,9 @@ def test_networks_are_those_of_the_hosts(door: Door) -> None:
     refused = door.post("/network/v2.0/networks", json={"network": {"name": "x"}})
     assert refused.status_code == 403
     assert "virsh net-define" in refused.json()["NeutronError"]["message"]
+
+
+def test_hosts_are_listed_by_name_whoever_came_first(tmp_path: Path) -> None:
+    with open_cloud(tmp_path, hosts=["t4-2", "t4-1", "h100-1"]) as cloud:
+        listed = cloud.client.get("/jetbridge/v1/hosts").json()["hosts"]
+    assert [host["host"] for host in listed] == ["h100-1", "t4-1", "t4-2"]

@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from jetbridge.cli import completion
 from jetbridge.cli.client import DEFAULT_URL, Client, connect, segment
 from jetbridge.cli.failures import FAILURE, NOT_FOUND, UNREACHABLE, USAGE, CliError
+from jetbridge.cli.main import run
+from jetbridge.pci.device import Status
 
 
 @contextmanager
@@ -67,6 +70,17 @@ def test_nothing_listening_says_what_to_start() -> None:
     assert failure.value.code == UNREACHABLE
 
 
+def test_a_state_folder_without_a_service_is_named(tmp_path: Path) -> None:
+    client = connect(None, tmp_path / "nowhere")
+    client.base = "http://127.0.0.1:1"
+    with pytest.raises(CliError) as failure:
+        client.get("/")
+    assert failure.value.message == (
+        f"nothing listens at http://127.0.0.1:1 (the default: {tmp_path}/nowhere/clouds.yaml does not exist): "
+        "start it with `jetbridge up`"
+    )
+
+
 @pytest.mark.parametrize("url", ["ftp://x", "127.0.0.1:8774", "http://", "://", "http://[", "http://a b"])
 def test_what_is_no_address_is_a_mistake_of_usage(url: str) -> None:
     with pytest.raises(CliError) as failure:
@@ -108,6 +122,33 @@ def test_passwords_of_another_cloud_are_not_sent_to_a_service_that_asks_for_none
     clouds(tmp_path, auth_type="http_basic", compute_endpoint_override="http://h:1/compute/v2.1")
     assert (connect(None, tmp_path).user, connect(None, tmp_path).password) == ("ann", "secret")
     assert connect(None, tmp_path, "bob", "pw").user == "bob"
+
+
+def test_tab_asks_the_service_of_the_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JETBRIDGE_URL", raising=False)
+    monkeypatch.setenv("JETBRIDGE_STATE_DIR", str(tmp_path))
+    assert completion.hosts("") == []
+    with service(200, json.dumps({"hosts": [{"host": "gpu1"}, {"host": "nic1"}]}).encode()) as (url, _):
+        clouds(tmp_path, auth_type="none", compute_endpoint_override=f"{url}/compute/v2.1")
+        assert completion.hosts("g") == ["gpu1"]
+    assert completion.statuses("un") == ["unclaimable", "unavailable"]
+
+
+def test_tab_knows_every_status() -> None:
+    assert set(completion.STATUSES) == set(Status)
+
+
+def test_devices_of_a_host_are_counted_in_the_order_of_their_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = ("host", "state", "status", "servers", "vcpus_used", "vcpus", "memory_mb_used", "memory_mb", "disk_gb_used")
+    host = {
+        **dict.fromkeys((*known, "disk_gb", "probe_error", "disabled_reason")),
+        "devices": {"unavailable": 2, "strange": 1, "available": 34, "allocated": 6},
+    }
+    with service(200, json.dumps({"hosts": [host]}).encode()) as (url, _):
+        assert run(["hosts", "--url", url]) == 0
+    assert "available=34, allocated=6, unavailable=2, strange=1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("text", ["", "[]", "clouds: 5", "clouds: {jetbridge: }", "{", "clouds: {other: {}}"])

@@ -38,6 +38,19 @@ def test_every_command_explains_itself(command: list[str], capsys: pytest.Captur
     assert "Examples" in shown or command == ["version"]
 
 
+@pytest.mark.parametrize("command", [[], ["fleet"], ["db"], *COMMANDS], ids=" ".join)
+def test_help_has_words_for_values_and_no_types_of_the_program(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*command, "-h"]) == 0
+    shown = capsys.readouterr().out
+    options = shown[shown.index("Options") :]
+    assert "<" not in options.replace("SERVER      <str>", "")
+    assert "list[" not in options
+    if command == ["up"]:
+        assert all(words in " ".join(shown.split()) for words in ("--config-file FILE", "--state-dir FOLDER"))
+
+
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command != ["up"]], ids=" ".join)
 def test_every_command_but_up_has_json(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     run([*command, "--help"])

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from jetbridge.cli.scan import paste_lines
 from jetbridge.cli.servers import explanation
 
@@ -41,6 +43,18 @@ def test_a_refusal_says_filter_rule_counts_and_what_would_pass() -> None:
         "fault: No valid host was found.",
     ):
         assert words in text
+
+
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [(2, "free (2 candidates before this rule, 0 after)"), (1, "free (1 candidate before this rule, 0 after)")],
+)
+def test_what_a_rule_lost_is_counted(before: int, words: str) -> None:
+    assert words in told(verdict(filter="F", rule="r", text="nothing free", before=before, after=0))
+
+
+def test_where_nothing_was_free_nothing_is_counted() -> None:
+    assert "before this rule" not in told(verdict(filter="F", rule="r", text="nothing free", before=0, after=0))
 
 
 def test_attempts_are_told_apart() -> None:

@@ -83,6 +83,8 @@ def test_what_it_returns_can_be_read_like_libvirts(tmp_path: Path) -> None:
     live = connection.domain_xml(A)
     assert hostdevs_of(live) == (GPU, OTHER)
     assert not uses_nvram(live)
+    lines = [line.strip() for line in live.splitlines()]
+    assert [line for line in lines if "hostdev0" in line] == ['<alias name="hostdev0"/>']
 
 
 def test_calls_that_must_not_fail(tmp_path: Path) -> None:
