@@ -57,7 +57,7 @@ def demo(
 
 
 def _play(fleet: Fleet, teller: Teller) -> Story:
-    from jetbridge.cli.demo_story import alias_of_pool, find_target
+    from jetbridge.cli.demo_story import find_target
 
     with tempfile.TemporaryDirectory(prefix="jetbridge-demo-") as folder:
         with _service(fleet, Path(folder), teller) as (journey, aliases):
@@ -67,7 +67,7 @@ def _play(fleet: Fleet, teller: Teller) -> Story:
                 return _travel(journey, target.alias, teller)
             if aliases:
                 raise CliError(f"{fleet.path}: no free device for {_wanted(aliases)}. {_offered(pools)}")
-            extra = _lines_for(journey, fleet, pools, alias_of_pool)
+            extra = _lines_for(journey, fleet, pools)
         # The configuration of a service is fixed when it starts: it is started anew with the lines it lacked.
         teller.say(f"{fleet.path} has no alias: the demo adds {_shown(extra)}", "dim")
         fleet = _with_lines(fleet, extra)
@@ -134,10 +134,12 @@ def _prove(holds: bool, what: str, before: int, now: int) -> None:
 # --- fleets that lack configuration ---------------------------------------------------------------
 
 
-def _lines_for(journey: Journey, fleet: Fleet, pools: Mapping[str, Sequence[Any]], alias_of_pool: Any) -> Any:
+def _lines_for(journey: Journey, fleet: Fleet, pools: Mapping[str, Sequence[Any]]) -> Any:
     """Configuration for a fleet without aliases: from a pool it offers, else from what a scan of its hosts finds."""
+    from jetbridge.cli.demo_story import alias_of_pool, has_alias
+
     for of_host in pools.values():
-        for pool in of_host:
+        for pool in filter(has_alias, of_host):
             return {"alias": alias_of_pool(pool)}
     for host in journey.story.hosts:
         found = journey.client.get("/jetbridge/v1/scan", host=host)["functions"]

@@ -15,6 +15,7 @@ from jetbridge.pci.device import DeviceType
 from jetbridge.pci.fit import Choice, fit
 from jetbridge.pci.pool import Pool
 from jetbridge.pci.request import Alias, AliasTable, PciRequest
+from jetbridge.pci.words import lenient_bool
 
 COMPUTE = "/compute/v2.1"
 OURS = "/jetbridge/v1"
@@ -113,6 +114,11 @@ def find_target(aliases: AliasTable, pools: Mapping[str, Sequence[Pool]]) -> Tar
             if isinstance(fit(host_pools, [request]), Choice):
                 return Target(alias, host)
     return None
+
+
+def has_alias(pool: Pool) -> bool:
+    """Whether an alias can ask for the pool's devices: vDPA devices and remote-managed ones are given to network ports only."""
+    return pool.dev_type is not DeviceType.VDPA and not lenient_bool(pool.tags.get("remote_managed"))
 
 
 def alias_of_pool(pool: Pool) -> dict[str, str]:
