@@ -22,6 +22,11 @@ class Device:
     node: int | None = None
     mac: str | None = None
 
+    @property
+    def qemu_id(self) -> str:
+        """Its name for the monitor: devices are pulled out and put back by it."""
+        return "d" + "".join(character for character in self.address if character.isalnum())
+
 
 EDU = Device("edu", "0000:00:06.0", "1234:11e8", None)
 KEPT = Device("82544GC", "0000:00:0a.0", "8086:100c", "e1000", mac="52:54:00:00:00:0a")
@@ -40,49 +45,53 @@ NVME_VFS = ("0000:82:00.1", "0000:82:00.2")
 ALL = (EDU, KEPT, UNMANAGED, *GROUP, NIC0, NIC1, NVME)
 
 
+def nic(device: Device, model: str, **place: str) -> dict[str, str]:
+    """QEMU's properties of a NIC, for its command line or its monitor. No boot ROM: the firmware of guests would run it."""
+    wire = f"wire-{device.qemu_id}"
+    return {"driver": model, "id": device.qemu_id, "netdev": wire, "mac": device.mac or "", "romfile": "", **place}
+
+
+NICS = {
+    KEPT: nic(KEPT, "e1000-82544gc", bus="pcie.0", addr="0xa"),
+    UNMANAGED: nic(UNMANAGED, "e1000-82545em", bus="pcie.0", addr="0xb"),
+    GROUP[0]: nic(GROUP[0], "e1000", bus="conventional", addr="1"),
+    GROUP[1]: nic(GROUP[1], "e1000", bus="conventional", addr="2"),
+    NIC0: nic(NIC0, "e1000e", bus="port1"),
+    NIC1: nic(NIC1, "e1000e", bus="port2"),
+}
+
+
 def device_options(folder: Path) -> list[str]:
     """QEMU's options. ``folder`` gets the disk behind the NVMe controller."""
     disk = folder / "nvme.img"
     with disk.open("wb") as file:
         file.truncate(16 << 20)
-    options: list[str] = []
+    options = ["-drive", f"file={disk},format=raw,if=none,id=disk0,cache=unsafe"]
 
     def device(text: str) -> None:
         options.extend(("-device", text))
 
-    def nic(model: str, mac: str | None, place: str) -> None:
-        # A network that reaches nothing: without one, frames sent would be dropped before the card reports them. No
-        # boot ROM: the firmware of guests would run it.
-        name = f"wire{len(options)}"
-        options.extend(("-netdev", f"user,id={name},restrict=on"))
-        device(f"{model},netdev={name},mac={mac},romfile=,{place}")
-
-    def port(number: int, bus: str, slot: int) -> str:
+    def port(number: int, bus: str, slot: int) -> None:
         device(f"pcie-root-port,id=port{number},chassis={number},slot={number},bus={bus},addr={slot}")
-        return f"bus=port{number}"
 
     # Expander bridges are the only way to tell a NUMA node (QEMU, docs/pcie.txt and docs/pci_expander_bridge.txt).
     device("pxb-pcie,id=node0,bus_nr=0x40,numa_node=0,bus=pcie.0,addr=0x8")
     device("pxb-pcie,id=node1,bus_nr=0x80,numa_node=1,bus=pcie.0,addr=0x9")
-    device("edu,bus=pcie.0,addr=0x6")
-    nic("e1000-82544gc", KEPT.mac, "bus=pcie.0,addr=0xa")
-    nic("e1000-82545em", UNMANAGED.mac, "bus=pcie.0,addr=0xb")
+    port(1, "node0", 0)
+    port(2, "node1", 0)
+    port(3, "node1", 1)
     device("pcie-pci-bridge,id=conventional,bus=pcie.0,addr=0x7")
-    nic("e1000", GROUP[0].mac, "bus=conventional,addr=1")
-    nic("e1000", GROUP[1].mac, "bus=conventional,addr=2")
-    nic("e1000e", NIC0.mac, port(1, "node0", 0))
-    nic("e1000e", NIC1.mac, port(2, "node1", 0))
-    options += [
-        "-drive",
-        f"file={disk},format=raw,if=none,id=disk0,cache=unsafe",
-        "-device",
-        "nvme-subsys,id=subsystem",
-    ]
+    device(f"edu,id={EDU.qemu_id},bus=pcie.0,addr=0x6")
+    for properties in NICS.values():
+        # A network that reaches nothing: without one, frames sent would be dropped before the card reports them.
+        options += ["-netdev", f"user,id={properties['netdev']},restrict=on"]
+        device(",".join(value if name == "driver" else f"{name}={value}" for name, value in properties.items()))
+    device("nvme-subsys,id=subsystem")
     device(
-        f"nvme,id=nvme0,serial={NVME_SERIAL},subsys=subsystem,{port(3, 'node1', 1)},max_ioqpairs=10,msix_qsize=11,"
+        f"nvme,id={NVME.qemu_id},serial={NVME_SERIAL},subsys=subsystem,bus=port3,max_ioqpairs=10,msix_qsize=11,"
         "sriov_max_vfs=4,sriov_vq_flexible=8,sriov_vi_flexible=8"
     )
-    device("nvme-ns,drive=disk0,bus=nvme0,nsid=1")
+    device(f"nvme-ns,drive=disk0,bus={NVME.qemu_id},nsid=1")
     return options
 
 

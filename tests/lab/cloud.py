@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import json
 import os
 import re
@@ -97,6 +98,8 @@ class Cloud:
 
     def __init__(self, machine: Machine, folder: Path) -> None:
         self.machine = machine
+        self.state = STATE
+        self.program = BIN / "jetbridge"
         self.url = f"http://127.0.0.1:{machine.port}"
         self._clouds = folder / "clouds.yaml"
         write_clouds(self._clouds, self.url, "http_basic")
@@ -152,6 +155,8 @@ class Cloud:
             f"rm -rf {STATE}; umount {PROJECT} && mount -t 9p"
             f" -o trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro project {PROJECT}"
         )
+        # The share is read-only: what isn't compiled here would be compiled there at every start.
+        compileall.compile_dir(PROJECT / "jetbridge", quiet=2)
         self.machine.put(USERS, f"admin:{hashed}:admin:admin\n")
         self.machine.put(CONFIG, configuration())
 
@@ -167,6 +172,11 @@ class Cloud:
         for name, specs in FLAVORS.items():
             flavor = self.sdk.compute.create_flavor(name=name, ram=64, vcpus=1, disk=0)
             self.sdk.compute.create_flavor_extra_specs(flavor, dict(specs))
+
+    def log_has(self, *texts: str) -> bool | None:
+        """True once a line of the log has all of them."""
+        greps = " | ".join(f"grep -F {shlex.quote(text)}" for text in texts)
+        return True if self.machine.attempt(f"cat {STATE}/jetbridge.log | {greps} >/dev/null")[0] == 0 else None
 
     def log(self, lines: int = 60) -> str:
         return self.machine.attempt(f"tail -n {lines} {STATE}/jetbridge.log; cat {OUTPUT}")[1]

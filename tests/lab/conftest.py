@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -35,7 +36,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "short: also part of `make lab-short`")
+    config.addinivalue_line("filterwarnings", "ignore::Warning:openstack")
     config.stash[_ROWS] = []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first scenario also waits for L1 and the service."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.timeout(1200))
 
 
 @pytest.fixture(scope="session")
