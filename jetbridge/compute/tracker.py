@@ -10,16 +10,15 @@ from jetbridge.compute.host import AgentHost, about
 from jetbridge.db import compute_nodes, pci_devices, request_specs, servers
 from jetbridge.db.compute_nodes import ComputeNode, Usage
 from jetbridge.db.connection import Connection
+from jetbridge.db.host_states import host_state
 from jetbridge.errors import BuildAborted, ClaimLost, ComputeResourcesUnavailable, ServerNotFound
 from jetbridge.model.capacity import capacity_refusals
 from jetbridge.model.context import RequestContext
-from jetbridge.model.host_state import HostState
 from jetbridge.model.request_spec import RequestSpec
 from jetbridge.model.server import TaskState
 from jetbridge.model.verdict import Selection
 from jetbridge.numa.fit import ServerFit, fit_server
 from jetbridge.numa.topology import GuestTopology, NumaLimits
-from jetbridge.numa.usage import with_usage
 from jetbridge.pci import device as life
 from jetbridge.pci.device import PciDevice
 from jetbridge.pci.device_spec import DeviceSpec
@@ -200,16 +199,17 @@ def _fit(room: _Room, spec: RequestSpec, selection: Selection, packing: bool) ->
         raise ComputeResourcesUnavailable(
             reason=f"the devices of host {node.host} are unknown, discovery failed: {node.probe_error}"
         )
+    state = host_state(node, room.usage, room.guests, frozenset(), pools_of(room.devices))
     fitted = fit_server(
-        None if node.numa is None else with_usage(node.numa, room.guests),
+        state.numa,
         spec.numa_topology,
-        pools_of(room.devices),
+        state.pools or (),
         spec.pci_requests,
         ProviderChoice(selection.providers) if selection.providers else None,
         NumaLimits(node.cpu_allocation_ratio, node.ram_allocation_ratio),
         packing,
     )
-    reasons = capacity_refusals(_state(room), spec.flavor)
+    reasons = capacity_refusals(state, spec.flavor)
     if isinstance(fitted, Refusal):
         reasons += fitted.reasons
     elif not reasons:
@@ -218,30 +218,6 @@ def _fit(room: _Room, spec: RequestSpec, selection: Selection, packing: bool) ->
     if room.before != selection.generation:
         raise ClaimLost(reason=text)
     raise ComputeResourcesUnavailable(reason=text)
-
-
-def _state(room: _Room) -> HostState:
-    node, usage = room.node, room.usage
-    return HostState(
-        compute_node_id=node.id,
-        host=node.host,
-        hypervisor_hostname=node.hypervisor_hostname,
-        generation=node.generation,
-        vcpus=node.vcpus,
-        memory_mb=node.memory_mb,
-        disk_gb=node.local_gb,
-        vcpus_used=usage.vcpus,
-        memory_mb_used=usage.memory_mb,
-        disk_gb_used=usage.disk_gb,
-        running_servers=usage.servers,
-        cpu_allocation_ratio=node.cpu_allocation_ratio,
-        ram_allocation_ratio=node.ram_allocation_ratio,
-        disk_allocation_ratio=node.disk_allocation_ratio,
-        reserved_memory_mb=node.reserved_memory_mb,
-        reserved_disk_gb=node.reserved_disk_gb,
-        enabled=True,
-        alive=True,
-    )
 
 
 def _free_of_server(
