@@ -305,7 +305,7 @@ def _check_devices(section: Section, devices: Sequence[FleetDevice], numa: NumaS
     taken: dict[str, str] = {}
     interfaces: dict[str, str] = {}
     for device in devices:
-        _take(section, taken, device.address, "device", "address")
+        _take(section, taken, device.address, f"a device {device.vendor_id}:{device.product_id}", "address")
         if device.interface:
             _take(section, interfaces, device.interface, f"the interface of {device.address}", "interface")
         if device.mac and not device.interface:
