@@ -119,23 +119,34 @@ class ComputeAgent:
         def stop(server: Server) -> None:
             power.stop_server(self.host, context, server, self._waits)
 
-        self._operate(context, payload["server_uuid"], stop)
+        self._operate(context, payload["server_uuid"], {TaskState.POWERING_OFF}, stop)
 
     def _start_server(self, context: RequestContext, payload: Payload) -> None:
-        self._operate(context, payload["server_uuid"], lambda server: power.start_server(self.host, context, server))
+        def start(server: Server) -> None:
+            power.start_server(self.host, context, server)
+
+        self._operate(context, payload["server_uuid"], {TaskState.POWERING_ON}, start)
 
     def _reboot_server(self, context: RequestContext, payload: Payload) -> None:
         def reboot(server: Server) -> None:
             power.reboot_server(self.host, context, server, self._waits, hard=payload["hard"])
 
-        self._operate(context, payload["server_uuid"], reboot)
+        self._operate(context, payload["server_uuid"], {TaskState.REBOOTING, TaskState.REBOOTING_HARD}, reboot)
 
-    def _operate(self, context: RequestContext, uuid: str, operation: Callable[[Server], None]) -> None:
+    def _operate(
+        self,
+        context: RequestContext,
+        uuid: str,
+        wanted: Collection[TaskState],
+        operation: Callable[[Server], None],
+    ) -> None:
+        """``wanted``: the tasks of a server that wants this. With another one the message came twice, or so late that the task was
+        given up: then the server may be in use again."""
         with self.host.locks.hold(uuid):
             server = self._server(uuid)
-            wanted = server is not None and server.task_state is not TaskState.DELETING
-            if server is None or not wanted or server.compute_node_id != self._node_id():
-                message = f"Server {uuid} is not on host {self.host.name} any more, or is being deleted"
+            if server is None or server.task_state not in wanted or server.compute_node_id != self._node_id():
+                message = f"Server {uuid} is not on host {self.host.name} any more, or does not wait for this any more"
+                logger.info("%s", message, extra=about(context, uuid))
                 self.host.database.write(
                     lambda conn: actions.finish(conn, uuid, context.request_id, error=message, now=self.host.now())
                 )

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from jetbridge.compute import domain, tracker
 from jetbridge.compute.host import AgentHost, about
-from jetbridge.db import actions, builds, servers
+from jetbridge.db import actions, builds, faults, servers
 from jetbridge.db.builds import Build
 from jetbridge.db.connection import Connection
-from jetbridge.errors import BuildAborted, ClaimLost, JetbridgeError, NotSupported, ServerNotFound
+from jetbridge.errors import BuildAborted, ClaimLost, JetbridgeError, NotSupported, ServerNotFound, ServiceUnavailable
 from jetbridge.model.context import RequestContext
 from jetbridge.model.server import PowerState, Server, TaskState, VmState
 from jetbridge.model.verdict import Selection
@@ -153,7 +153,8 @@ def failure_kind(cause: Exception) -> str:
 
 def _begin(host: AgentHost, context: RequestContext, build: Build) -> Server | None:
     def write(conn: Connection) -> Server | None:
-        if not builds.take(conn, build.id, host.owner, now=host.now()):
+        # With its first step: from here on the build is this host's to end, whatever happens to this process.
+        if not builds.take(conn, build.id, host.owner, step=BUILD_STEPS[0].name, now=host.now()):
             return None
         try:
             server = servers.get(conn, build.instance_uuid)
@@ -200,23 +201,54 @@ def _tell(host: AgentHost, context: RequestContext, build: Build, selection: Sel
         exc_info=None if isinstance(cause, JetbridgeError) else cause,
     )
 
-    def write(conn: Connection) -> None:
+    def write(conn: Connection) -> bool:
         # Back to SCHEDULING unless somebody deletes it: the next host begins as this one did.
         servers.set_task_state(conn, uuid, (TaskState.SPAWNING,), TaskState.SCHEDULING, now=host.now())
         actions.finish_event(conn, uuid, context.request_id, EVENT, result="Error", details=reason, now=host.now())
+        return builds.give_back(conn, build.id, now=host.now())
 
-    host.database.write(write)
-    host.bus.cast(
-        context,
-        "conductor",
-        "build_failed",
-        {
-            "server_uuid": uuid,
-            "build_id": build.id,
-            "host": host.name,
-            "generation": selection.generation,
-            "kind": kind,
-            "reason": f"{reason} (step {failed.step})" if kind == "host_failed" else reason,
-        },
-        source=host.source,
+    if not host.database.write(write):
+        return  # declared dead meanwhile: whoever did so told the owner
+    payload = {
+        "server_uuid": uuid,
+        "build_id": build.id,
+        "host": host.name,
+        "generation": selection.generation,
+        "kind": kind,
+        "reason": f"{reason} (step {failed.step})" if kind == "host_failed" else reason,
+    }
+    try:
+        host.bus.cast(context, "conductor", "build_failed", payload, source=host.source)
+    except ServiceUnavailable as error:
+        end_build(host, context, build, f"{reason} (step {failed.step}). No other host was tried: {error.message}")
+
+
+def end_build(host: AgentHost, context: RequestContext, build: Build, message: str) -> bool:
+    """A build that nobody goes on with: the server is in ERROR and says why. False: it was over already."""
+    uuid = build.instance_uuid
+
+    def write(conn: Connection) -> bool:
+        if not builds.fail(conn, build.id, message, now=host.now()):
+            return False
+        give_error(host, conn, context, uuid, message)
+        return True
+
+    ended = host.database.write(write)
+    if ended:
+        logger.warning("Server %s is in ERROR: %s", uuid, message, extra=about(context, uuid))
+    return ended
+
+
+def give_error(host: AgentHost, conn: Connection, context: RequestContext, uuid: str, message: str) -> None:
+    """The server is in ERROR, unless somebody deletes it."""
+    failed = servers.update(
+        conn,
+        uuid,
+        expected_task_states=(TaskState.SCHEDULING, TaskState.SPAWNING, None),
+        vm_state=VmState.ERROR,
+        task_state=None,
+        now=host.now(),
     )
+    if failed:
+        faults.add(conn, uuid, 500, message, host=host.name, now=host.now())
+    actions.finish(conn, uuid, context.request_id, error=message, now=host.now())

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from jetbridge.compute import domain, tracker
-from jetbridge.compute.build import BUILD_STEPS, BuildContext
+from jetbridge.compute.build import BUILD_STEPS, BuildContext, end_build, give_error
 from jetbridge.compute.delete import delete_server
 from jetbridge.compute.host import AgentHost, about
 from jetbridge.compute.power import info_of, record_state, state_for
-from jetbridge.db import actions, builds, compute_nodes, faults, pci_devices, servers
+from jetbridge.db import builds, compute_nodes, pci_devices, servers
 from jetbridge.db.builds import Build
-from jetbridge.db.connection import Connection
 from jetbridge.db.servers import ServerFilter
 from jetbridge.errors import DomainNotFound, HypervisorError, JetbridgeError, ServerNotFound
 from jetbridge.model.context import ADMIN_ID, RequestContext
@@ -81,11 +80,14 @@ def _look(host: AgentHost, node_id: int) -> _Ledgers:
 
 
 def _end_dead_builds(host: AgentHost, node_id: int, gone_owners: Collection[str]) -> None:
+    silent = host.now() - timedelta(seconds=host.settings.service_down_time)
     with host.database.read() as conn:
         dead = builds.dead(
             conn, now=host.now(), service_down_time=host.settings.service_down_time, gone_owners=gone_owners
         )
-    for build in dead:
+        # This process lives, but what it told the conductor may be lost. What it works on it also holds the lock of.
+        quiet = builds.quiet(conn, host.owner, silent)
+    for build in {build.id: build for build in (*dead, *quiet)}.values():
         if build.host != host.name or build.step is None:
             continue
         with host.locks.try_hold(build.instance_uuid) as free:
@@ -107,19 +109,12 @@ def _end_build(host: AgentHost, node_id: int, build: Build) -> None:
     start = BuildContext(host, context, server, Selection(host.name, node_id, 0), build.id)
     left = undo_steps(begun_steps(BUILD_STEPS, build.step), start)
     undone = "what it had done is undone" if not left else "some of what it had done is undone later"
+    why = "the conductor did not answer" if build.owner == host.owner else "the process that worked on it is gone"
     message = (
-        f"The build stopped in step {build.step} on host {host.name}: the process that worked on it is gone, {undone}."
+        f"The build stopped in step {build.step} on host {host.name}: {why}, {undone}."
         " Delete the server and create it again."
     )
-
-    def write(conn: Connection) -> bool:
-        if not builds.fail(conn, build.id, message, now=host.now()):
-            return False
-        _give_error(host, conn, context, uuid, message)
-        return True
-
-    if host.database.write(write):
-        logger.warning("Server %s is in ERROR: %s", uuid, message, extra=about(context, uuid))
+    end_build(host, context, build, message)
 
 
 def _end_delete(host: AgentHost, node_id: int, build: Build) -> None:
@@ -160,22 +155,8 @@ def _resume_tasks(host: AgentHost, ledgers: _Ledgers, starting: bool) -> bool:
 
 def _give_up_build(host: AgentHost, server: Server) -> None:
     message = f"The build on host {host.name} was lost. Delete the server and create it again."
-    host.database.write(lambda conn: _give_error(host, conn, _context(server), server.uuid, message))
+    host.database.write(lambda conn: give_error(host, conn, _context(server), server.uuid, message))
     logger.warning("Server %s is in ERROR: %s", server.uuid, message, extra=about(None, server.uuid))
-
-
-def _give_error(host: AgentHost, conn: Connection, context: RequestContext, uuid: str, message: str) -> None:
-    failed = servers.update(
-        conn,
-        uuid,
-        expected_task_states=(TaskState.SCHEDULING, TaskState.SPAWNING, None),
-        vm_state=VmState.ERROR,
-        task_state=None,
-        now=host.now(),
-    )
-    if failed:
-        faults.add(conn, uuid, 500, message, host=host.name, now=host.now())
-    actions.finish(conn, uuid, context.request_id, error=message, now=host.now())
 
 
 # --- domains and devices ---

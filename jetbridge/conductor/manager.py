@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 
-from jetbridge.conductor.outcome import server_failed, start_builds
+from jetbridge.conductor.outcome import context_of, server_failed, start_builds
 from jetbridge.config.settings import Settings
 from jetbridge.db import actions, builds, servers
 from jetbridge.db.builds import Build
@@ -16,8 +17,8 @@ from jetbridge.errors import (
     JetbridgeError,
     MaxRetriesExceeded,
     NoValidHost,
-    NotFound,
     ServerNotFound,
+    ServiceUnavailable,
     UnknownDestination,
 )
 from jetbridge.model.context import RequestContext
@@ -65,12 +66,41 @@ class ConductorManager:
             self._finish_event(context, uuid)
             self._send(context, build, selections)
 
+    def send_again(self) -> int:
+        """Builds of this process that were sent to a host and not begun there for ``service_down_time``: their messages were lost, or their
+        hosts are. Schedule them again; how many there were."""
+        silent = self._now() - timedelta(seconds=self._settings.service_down_time)
+        with self._database.read() as conn:
+            quiet = [build for build in builds.quiet(conn, self._owner, silent) if build.step is None and build.host]
+        sent = 0
+        for known in quiet:
+            build = self._database.write(
+                lambda conn, known=known: builds.take_unbegun(  # type: ignore[misc]
+                    conn, known.id, self._owner, quiet_since=silent, now=self._now()
+                )
+            )
+            if build is not None:
+                with self._database.read() as conn:
+                    server = servers.get_many(conn, [build.instance_uuid]).get(build.instance_uuid)
+                context = context_of(server)
+                reason = f"host {build.host} did not begin it"
+                self._say(context, build.instance_uuid, "Scheduling server %s again: %s", build.instance_uuid, reason)
+                self._reschedule(context, build, build.attempts, build.tried_hosts, reason)
+                sent += 1
+        return sent
+
     def build_failed(self, context: RequestContext, payload: Payload) -> None:
-        """A host gave a build back: another host, the same question again, or the end of it."""
-        build = self._running(payload["build_id"], payload["host"])
-        if build is None:
-            return
-        uuid, kind, reason = build.instance_uuid, payload["kind"], payload["reason"]
+        """A host gave a build back: another host, the same question again, or the end of it. A message that comes twice finds the
+        build taken."""
+        host, now = payload["host"], self._now()
+        build = self._database.write(
+            lambda conn: builds.accept_back(conn, payload["build_id"], host, self._owner, now=now)
+        )
+        if build is not None:
+            self._given_back(context, build, host, payload["kind"], payload["reason"])
+
+    def _given_back(self, context: RequestContext, build: Build, host: str, kind: str, reason: str) -> None:
+        uuid = build.instance_uuid
         with self._database.read() as conn:
             server = servers.get_many(conn, [uuid]).get(uuid)
         if server is None or server.task_state is TaskState.DELETING:
@@ -81,15 +111,13 @@ class ConductorManager:
             return
         if kind == "claim_lost":
             # Somebody else was faster: no host failed, so nothing is counted, and every loss is another server's gain.
-            self._say(
-                context, uuid, "Server %s lost the claim on host %s, scheduling again: %s", uuid, build.host, reason
-            )
+            self._say(context, uuid, "Server %s lost the claim on host %s, scheduling again: %s", uuid, host, reason)
             self._reschedule(context, build, build.attempts, build.tried_hosts)
             return
         if kind != "host_failed":
             self._fail(context, uuid, build, JetbridgeError(reason))
             return
-        attempts, tried = build.attempts + 1, (*build.tried_hosts, payload["host"])
+        attempts, tried = build.attempts + 1, (*build.tried_hosts, host)
         if attempts >= self._settings.max_attempts:
             self._fail(context, uuid, build, MaxRetriesExceeded(attempts=attempts, server=uuid, reason=reason))
             return
@@ -99,7 +127,7 @@ class ConductorManager:
             uuid,
             "Server %s failed on host %s (attempt %d of %d)",
             uuid,
-            build.host,
+            host,
             attempts,
             self._settings.max_attempts,
         )
@@ -166,7 +194,8 @@ class ConductorManager:
         attempts: int | None = None,
         tried: Sequence[str] | None = None,
     ) -> None:
-        """Send a build to the first of ``selections``; the others are kept as alternates. A host whose agent is gone has failed."""
+        """Send a build to the first of ``selections``; the others are kept as alternates. A host whose agent is gone has failed; when
+        nothing can be sent to anybody the server is in ERROR."""
         attempts = build.attempts if attempts is None else attempts
         tried = build.tried_hosts if tried is None else tried
         uuid, first = build.instance_uuid, selections[0]
@@ -188,17 +217,10 @@ class ConductorManager:
         try:
             self._bus.cast(context, "compute", "build_server", payload, source=TOPIC, server=first.host)
         except UnknownDestination as error:
-            gone = {"server_uuid": uuid, "build_id": build.id, "host": first.host, "generation": first.generation}
-            self.build_failed(context, {**gone, "kind": "host_failed", "reason": error.message})
-
-    def _running(self, build_id: int, host: str) -> Build | None:
-        """The build, unless the message is an old one: it is over, or on another host by now."""
-        with self._database.read() as conn:
-            try:
-                build = builds.get(conn, build_id)
-            except NotFound:
-                return None
-        return build if build.state == "running" and build.host == host else None
+            sent = replace(build, attempts=attempts, tried_hosts=tuple(tried), alternates=tuple(selections[1:]))
+            self._given_back(context, sent, first.host, "host_failed", error.message)
+        except ServiceUnavailable as error:
+            self._fail(context, uuid, build, error)
 
     def _fail(self, context: RequestContext, uuid: str, build: Build, error: JetbridgeError) -> None:
         self._database.write(

@@ -9,11 +9,17 @@ from jetbridge.db import actions, builds, faults, servers
 from jetbridge.db.builds import Build
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
-from jetbridge.model.context import RequestContext
-from jetbridge.model.server import TaskState, VmState
+from jetbridge.model.context import ADMIN_ID, RequestContext
+from jetbridge.model.server import Server, TaskState, VmState
 
 SERVER_ERROR = 500
 """The code of a fault that is not the owner's doing, as clients of the Compute API expect it."""
+
+
+def context_of(server: Server | None) -> RequestContext:
+    """Who acts when no message asks: an administrator, under the request that made the server."""
+    request_id = server.request_id if server and server.request_id else "req-reconcile"
+    return RequestContext(user=ADMIN_ID, project=ADMIN_ID, roles=frozenset({"admin"}), request_id=request_id)
 
 
 def start_builds(
@@ -25,11 +31,18 @@ def start_builds(
     def write(conn: Connection) -> dict[str, Build]:
         started = {}
         for uuid, server in servers.get_many(conn, uuids).items():
-            waiting = server.vm_state is VmState.BUILDING and server.task_state is not TaskState.DELETING
+            # The row is changed first, which locks it: of two conductors that got the message, one sees the other's build.
+            waiting = servers.update(
+                conn,
+                uuid,
+                expected_vm_states=(VmState.BUILDING,),
+                expected_task_states=(None, TaskState.SCHEDULING),
+                task_state=TaskState.SCHEDULING,
+                now=now,
+            )
             if not waiting or server.compute_node_id is not None or builds.of_server(conn, uuid):
                 continue
             started[uuid] = builds.start(conn, uuid, owner, now=now)
-            servers.set_task_state(conn, uuid, (None,), TaskState.SCHEDULING, now=now)
             actions.start_event(conn, uuid, context.request_id, event, now=now)
         return started
 

@@ -7,12 +7,11 @@ from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 
 from jetbridge.conductor.manager import EVENT
-from jetbridge.conductor.outcome import server_failed
+from jetbridge.conductor.outcome import context_of, server_failed
 from jetbridge.db import builds, servers
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
 from jetbridge.db.servers import ServerFilter
-from jetbridge.model.context import ADMIN_ID, RequestContext
 from jetbridge.model.server import Server, TaskState, VmState
 
 logger = logging.getLogger(__name__)
@@ -59,8 +58,7 @@ def _fail(database: Database, uuid: str, build_id: int | None, why: str, now: Ca
 
     def write(conn: Connection) -> bool:
         server = servers.get_many(conn, [uuid]).get(uuid)
-        context = _context(server.request_id if server and server.request_id else "req-reconcile")
-        return server_failed(conn, context, uuid, build_id, message, EVENT, now())
+        return server_failed(conn, context_of(server), uuid, build_id, message, EVENT, now())
 
     failed = database.write(write)
     if failed:
@@ -76,7 +74,3 @@ def _finish_delete(database: Database, uuid: str, now: Callable[[], datetime]) -
         return servers.soft_delete(conn, uuid, now=now())
 
     return int(database.write(write))
-
-
-def _context(request_id: str) -> RequestContext:
-    return RequestContext(user=ADMIN_ID, project=ADMIN_ID, roles=frozenset({"admin"}), request_id=request_id)

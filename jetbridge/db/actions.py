@@ -78,13 +78,36 @@ def start(
 def finish(
     conn: Connection, instance_uuid: str, request_id: str, *, error: str | None = None, now: datetime | None = None
 ) -> None:
-    """End the request's action on a server; ``error``: it failed."""
+    """End the request's action on a server; ``error``: it failed. One that has ended stays as it ended: the message that ends it may
+    come twice."""
     at = now or utcnow()
     values: dict[str, Any] = {"finish_time": at, "updated_at": at}
     if error is not None:
         values["message"] = "Error"
     conn.execute(
-        instance_actions.update().where(_a.instance_uuid == instance_uuid, _a.request_id == request_id).values(values)
+        instance_actions.update()
+        .where(_a.instance_uuid == instance_uuid, _a.request_id == request_id, _a.finish_time.is_(None))
+        .values(values)
+    )
+
+
+def finish_all(
+    conn: Connection, instance_uuid: str, *, error: str | None = None, now: datetime | None = None
+) -> None:
+    """End what is unfinished of a server's actions, whoever asked for them: nobody goes on with any. ``error``: they failed."""
+    at = now or utcnow()
+    mine = sa.select(_a.id).where(_a.instance_uuid == instance_uuid)
+    ended: dict[str, Any] = {"finish_time": at}
+    if error is not None:
+        ended |= {"result": "Error", "details": error}
+    conn.execute(
+        instance_actions_events.update().where(_e.action_id.in_(mine), _e.finish_time.is_(None)).values(ended)
+    )
+    values: dict[str, Any] = {"finish_time": at, "updated_at": at}
+    if error is not None:
+        values["message"] = "Error"
+    conn.execute(
+        instance_actions.update().where(_a.instance_uuid == instance_uuid, _a.finish_time.is_(None)).values(values)
     )
 
 

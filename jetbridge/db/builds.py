@@ -20,6 +20,9 @@ _t = builds.c
 
 BuildState = Literal["running", "done", "failed"]
 
+RETURNED = "returned"
+"""The step of a build that its host has undone and given back: the conductor decides what comes next."""
+
 
 @dataclass(frozen=True)
 class Build:
@@ -105,9 +108,11 @@ def set_step(conn: Connection, build_id: int, step: str, *, now: datetime | None
     return _while_running(conn, build_id, now, step=step)
 
 
-def take(conn: Connection, build_id: int, owner: str, *, now: datetime | None = None) -> bool:
-    """A process takes a running build over. False: it isn't running any more."""
-    return _while_running(conn, build_id, now, owner=owner)
+def take(
+    conn: Connection, build_id: int, owner: str, *, step: str | None = None, now: datetime | None = None
+) -> bool:
+    """A process takes a running build over and begins with ``step``. False: it isn't running any more."""
+    return _while_running(conn, build_id, now, owner=owner, step=step)
 
 
 def move(
@@ -132,6 +137,46 @@ def move(
     if owner is not None:
         values["owner"] = owner
     return _while_running(conn, build_id, now, **values)
+
+
+def give_back(conn: Connection, build_id: int, *, now: datetime | None = None) -> bool:
+    """Its host has undone it. False: it isn't running any more."""
+    return set_step(conn, build_id, RETURNED, now=now)
+
+
+def accept_back(conn: Connection, build_id: int, host: str, owner: str, *, now: datetime | None = None) -> Build | None:
+    """Take a build that ``host`` gave back; it is on no host then. Answers what it was, or None: it is over, elsewhere by now, or
+    taken already. Of several that are told of it, one gets it."""
+    at = now or utcnow()
+    row = conn.execute(sa.select(builds).where(_t.id == build_id)).first()
+    query = builds.update().where(_t.id == build_id, _t.state == "running", _t.host == host, _t.step == RETURNED)
+    taken = conn.execute(query.values(host=None, step=None, owner=owner, heartbeat=at, updated_at=at)).rowcount == 1
+    return _build(row) if row is not None and taken else None
+
+
+def take_unbegun(
+    conn: Connection, build_id: int, owner: str, *, quiet_since: datetime, now: datetime | None = None
+) -> Build | None:
+    """Take a build of ``owner`` that was sent to a host and not begun there since ``quiet_since``: it is on no host then, and what
+    still arrives there is too late. Answers what it was, or None: it was begun, or is over."""
+    at = now or utcnow()
+    row = conn.execute(sa.select(builds).where(_t.id == build_id)).first()
+    query = builds.update().where(
+        _t.id == build_id,
+        _t.state == "running",
+        _t.owner == owner,
+        _t.step.is_(None),
+        sa.func.coalesce(_t.updated_at, _t.created_at) < quiet_since,
+    )
+    taken = conn.execute(query.values(host=None, heartbeat=at, updated_at=at)).rowcount == 1
+    return _build(row) if row is not None and taken else None
+
+
+def quiet(conn: Connection, owner: str, since: datetime) -> tuple[Build, ...]:
+    """Running builds of a process that haven't moved since then."""
+    moved = sa.func.coalesce(_t.updated_at, _t.created_at)
+    query = sa.select(builds).where(_t.state == "running", _t.owner == owner, moved < since).order_by(_t.id)
+    return tuple(_build(row) for row in conn.execute(query))
 
 
 def finish(conn: Connection, build_id: int, *, now: datetime | None = None) -> bool:

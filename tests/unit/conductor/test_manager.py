@@ -77,6 +77,7 @@ class Stage:
                     "kind": outcome,
                     "reason": f"{host} said {outcome}",
                 }
+                self.database.write(lambda conn: builds.give_back(conn, payload["build_id"]))
                 self.bus.cast(context, "conductor", "build_failed", failure, source="test")
 
         return build
@@ -255,6 +256,7 @@ def test_a_server_being_deleted_is_not_sent_to_another_host(database: Database) 
     stage.build(server)
     database.write(lambda conn: servers.set_task_state(conn, server, None, TaskState.DELETING))
     failure = {"server_uuid": server, "build_id": 1, "host": "a", "generation": 7, "kind": "host_failed", "reason": "x"}
+    database.write(lambda conn: builds.give_back(conn, 1))
     stage.bus.cast(CONTEXT, "conductor", "build_failed", failure, source="test")
     assert stage.built == ["a"]
     assert stage.builds(server)[0].state == "failed"
