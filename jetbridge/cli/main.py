@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from jetbridge.cli import database, demo, fleet, inventory, scan, servers, status, up
+from jetbridge.cli import database, demo, fleet, inventory, scan, servers, services, status, up
 from jetbridge.cli.failures import FAILURE, NOT_FOUND, USAGE, CliError
 from jetbridge.cli.help import with_plain_values
 from jetbridge.errors import JetbridgeError
@@ -24,11 +24,14 @@ app = typer.Typer(
 )
 
 _RUN = "Run"
+_SEPARATE = "Run as separate services"
 _LOOK = "Look"
 _HARDWARE = "Hardware"
 
 app.command(rich_help_panel=_RUN)(up.up)
 app.command(rich_help_panel=_RUN)(demo.demo)
+for _service in (services.api, services.conductor, services.scheduler, services.compute):
+    app.command(rich_help_panel=_SEPARATE)(_service)
 app.command(rich_help_panel=_LOOK)(status.status)
 app.command(rich_help_panel=_LOOK)(servers.servers)
 app.command(rich_help_panel=_LOOK)(servers.explain)

@@ -46,6 +46,10 @@ def status(
     out = console()
     out.print(f"{client.base}: jetbridge {answer['version']}", style="bold", markup=False)
     out.print(f"database {answer['database']}", markup=False)
+    for service in answer["services"]:
+        down = service["state"] == "down"
+        seen = f", last seen {service['last_seen_up'] or 'never'}" if down else ""
+        out.print(f"{service['binary']} on {service['host']}: {service['state']}{seen}", style="red" if down else None)
     hosts = answer["hosts"]
     out.print(f"hosts    {hosts['up']} up, {hosts['down']} down", style="red" if hosts["down"] else None)
     out.print(f"devices  {cell(answer['devices'])}", markup=False)

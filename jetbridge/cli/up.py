@@ -16,7 +16,7 @@ from jetbridge.cli.options import ConfigFile, DatabaseUrl, StateDir, state_dir_o
 DEFAULT_PORT = 8774
 
 
-def _port(text: str | int) -> int:
+def parse_port(text: str | int) -> int:
     # Typer's own message for a wrong number leaves out which one it was.
     if not str(text).isdecimal() or int(text) > 65535:
         raise typer.BadParameter(f"{text!r} is no port: write a number from 1 to 65535, or 0 for a free one")
@@ -34,7 +34,7 @@ def up(
         typer.Option("--listen", help="Address to serve on. Any but loopback needs \\[api]auth_strategy=http_basic."),
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option("--port", parser=_port, metavar="PORT", help="Port to serve on; 0 takes a free one.")
+        int, typer.Option("--port", parser=parse_port, metavar="PORT", help="Port to serve on; 0 takes a free one.")
     ] = DEFAULT_PORT,
     database: DatabaseUrl = None,
 ) -> None:
@@ -53,7 +53,7 @@ def up(
       jetbridge up --config-file jetbridge.conf --listen 0.0.0.0
     """
     # Signals first: one that comes while the service starts must stop it as cleanly as later ones.
-    stop = _stop_signal()
+    stop = stop_signal()
     from jetbridge.cli.configuration import settings_of
     from jetbridge.config.fleet import load_fleet
     from jetbridge.service.allinone import AllInOne
@@ -70,7 +70,7 @@ def up(
         service.stop()
 
 
-def _stop_signal() -> threading.Event:
+def stop_signal() -> threading.Event:
     """Set by the first SIGTERM or SIGINT; a second one ends the process the hard way."""
     stop = threading.Event()
 

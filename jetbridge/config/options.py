@@ -249,6 +249,17 @@ def _services() -> list[Setting]:
             cfg.IntOpt("report_interval", min=1, help="Seconds between two heartbeats of a service."),
             _whole(1),
         ),
+        Setting(
+            "DEFAULT",
+            "transport_url",
+            cfg.StrOpt(
+                "transport_url",
+                secret=True,
+                help="RabbitMQ, for services as processes of their own: rabbit://user:password@host:5672/. `jetbridge up` needs none: it "
+                "is one process. Only read from a file named jetbridge*.conf.",
+            ),
+            "a URL such as rabbit://user:password@host:5672/",
+        ),
         Setting("DEFAULT", "debug", cfg.BoolOpt("debug", help="Write debug lines to the log."), TRUTH),
         Setting(
             "api",
@@ -270,6 +281,16 @@ def _services() -> list[Setting]:
                 help="File with a line user:BCRYPT-HASH:project:role,role for each user.",
             ),
             "the path of a file",
+        ),
+        Setting(
+            "jetbridge",
+            "image_dir",
+            cfg.StrOpt(
+                "image_dir",
+                help="Folder of the images' data. Without it: `images` in the state folder. With services on several machines: a folder that "
+                "the API and all compute hosts share.",
+            ),
+            "the path of a folder",
         ),
         Setting(
             "jetbridge",

@@ -68,7 +68,7 @@ def converted(setting: Setting, texts: Sequence[str], origin: str) -> Any:
         raise InvalidConfiguration(
             reason=f"{origin}: {setting.label} = {text!r}: {error}; write {setting.expects}"
         ) from error
-    if setting.field == "http_basic_auth_user_file":
+    if setting.field in ("http_basic_auth_user_file", "image_dir"):
         return Path(value).expanduser()
     return tuple(value) if isinstance(value, list) else value
 

@@ -41,6 +41,7 @@ class Settings:
     report_interval: int = 10
     host: str | None = None  # this machine's name as a compute host; None: what the system calls it
     debug: bool = False
+    transport_url: str | None = field(default=None, repr=False)  # holds a password; None: everything in one process
     # [libvirt]
     connection_uri: str = "qemu:///system"
     virt_type: str = "kvm"
@@ -49,6 +50,7 @@ class Settings:
     auth_strategy: str = "none"  # none, http_basic
     http_basic_auth_user_file: Path | None = None
     # [jetbridge]
+    image_dir: Path | None = None
     keep_days: int = 14
     workers: int = 16
     # [database]

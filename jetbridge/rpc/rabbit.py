@@ -14,18 +14,23 @@ import logging
 import queue
 import threading
 import uuid
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-import kombu.exceptions
-import oslo_messaging
 from oslo_config import cfg
-from oslo_messaging._drivers import amqp, amqpdriver, common, impl_rabbit
 
 from jetbridge.errors import InvalidConfiguration, ServiceUnavailable
+
+with warnings.catch_warnings():
+    # It imports eventlet, which nothing here uses and which deplores itself on everybody's terminal.
+    warnings.simplefilter("ignore")
+    import kombu.exceptions
+    import oslo_messaging
+    from oslo_messaging._drivers import amqp, amqpdriver, common, impl_rabbit
 
 logger = logging.getLogger(__name__)
 

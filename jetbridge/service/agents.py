@@ -43,7 +43,7 @@ BINARY = "nova-compute"
 
 @dataclass(frozen=True)
 class AgentKit:
-    """What all agents of a process share."""
+    """What all agents of a process share. ``hold`` makes a host this process's own, or raises."""
 
     database: Database
     bus: Bus
@@ -56,6 +56,7 @@ class AgentKit:
     events: EventSink
     observe: Observer
     gone_owners: Callable[[], Collection[str]]
+    hold: Callable[[str], None] = lambda name: None
 
     def agent(
         self,
@@ -106,6 +107,8 @@ class Agents:
         if not fresh:
             return
         kit = self._kit
+        for name in fresh:
+            kit.hold(name)
         kit.database.write(
             lambda conn: services.register(conn, list(fresh), BINARY, "compute", kit.owner, kit.new_id, now=kit.now())
         )
@@ -161,14 +164,25 @@ def check_host_options(name: str, settings: Settings, files: HostFiles) -> None:
 
 
 class FleetAgents:
-    """The agents of a fleet file, and what happens when the file changes. ``base``: the options under those of the file."""
+    """The agents of a fleet file, and what happens when the file changes. ``base``: the options under those of the file; ``part``
+    picks the hosts of the file that this process serves."""
 
-    def __init__(self, agents: Agents, kit: AgentKit, fleet: Fleet, base: Settings, state_dir: Path) -> None:
+    def __init__(
+        self,
+        agents: Agents,
+        kit: AgentKit,
+        fleet: Fleet,
+        base: Settings,
+        state_dir: Path,
+        *,
+        part: Callable[[Fleet], Fleet] = lambda fleet: fleet,
+    ) -> None:
         self._agents = agents
         self._kit = kit
         self._base = base
         self._folder = state_dir / "sim"
-        self._fleet = fleet
+        self._part = part
+        self._fleet = part(fleet)
         self._hosts: dict[str, tuple[FleetHost, SimulatedConnection, HostFiles]] = {}
 
     def start(self) -> None:
@@ -177,7 +191,7 @@ class FleetAgents:
     def reload(self, context: RequestContext, payload: Payload) -> Payload:
         """Handler of ``fleet.reload``: the file is read and checked whole before anything changes. Options for everyone (aliases,
         filters) count from the next start on."""
-        fleet = load_fleet(self._fleet.path)
+        fleet = self._part(load_fleet(self._fleet.path))
         wanted = {host.name: host for host in fleet.hosts}
         settings = {name: self._settings(host) for name, host in wanted.items()}
         added = [name for name in wanted if name not in self._hosts]

@@ -46,5 +46,5 @@ def stop_logging(handler: logging.Handler) -> None:
     handler.close()
 
 
-LOGGERS = ("jetbridge", "uvicorn.error")
-"""Whose lines are kept: ours, and the HTTP server's troubles."""
+LOGGERS = ("jetbridge", "uvicorn.error", "oslo_messaging")
+"""Whose lines are kept: ours, and the troubles of the HTTP server and of the message bus."""

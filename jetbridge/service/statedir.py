@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -21,11 +24,13 @@ class StateDirInUse(JetbridgeError):
 
 
 class StateDir:
-    """A folder held by this process. The lock goes with the process, however it ends."""
+    """A folder held by this process: by all-in-one alone, by separate services together. Locks go with the process, however it ends."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: IO[str] | None = None
+        self._own: list[IO[str]] = []
+        self._hosts: IO[str] | None = None
 
     @property
     def database_url(self) -> str:
@@ -47,7 +52,47 @@ class StateDir:
     def clouds(self) -> Path:
         return self.path / "clouds.yaml"
 
-    def take(self) -> None:
+    def take_role(self, role: str, most: int) -> int:
+        """Hold the folder beside other services, as one of at most ``most`` processes of a role; which one, from 1 on. Whoever had the
+        number before is gone. Raises ``StateDirInUse``."""
+        self.take(shared=True)
+        for number in range(1, most + 1):
+            lock = (self.path / f"{numbered(role, number)}.lock").open("a+", encoding="ascii")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                holder = lock.read().strip() or "unknown"
+                lock.close()
+                continue
+            _sign(lock)
+            self._own.append(lock)
+            return number
+        self.release()
+        raise StateDirInUse(path=self.path, pid=f"{holder}, {role}")
+
+    def hold_host(self, name: str) -> None:
+        """Make a compute host this process's own: two agents of one host would undo each other's work. Raises ``JetbridgeError``.
+
+        One byte of one file per host, so that a thousand hosts don't need a thousand open files.
+        """
+        if self._hosts is None:
+            self._hosts = (self.path / "hosts.lock").open("a+", encoding="ascii")
+        try:
+            fcntl.lockf(self._hosts, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, zlib.crc32(name.encode()))
+        except OSError as error:
+            raise JetbridgeError(
+                f"Host {name} is served by another jetbridge compute on this machine: stop that, or leave the host to it by --host"
+            ) from error
+
+    @contextmanager
+    def alone(self, what: str) -> Iterator[None]:
+        """Only one process of this machine at a time does ``what``; others wait."""
+        with (self.path / f"{what}.lock").open("a+", encoding="ascii") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def take(self, *, shared: bool = False) -> None:
         """Make the folder and hold it. Raises ``StateDirInUse``."""
         try:
             make_state_dir(self.path)
@@ -57,22 +102,36 @@ class StateDir:
                 f"The state folder {self.path} can't be used: {error}. Give another --state-dir"
             ) from error
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.seek(0)
             holder = lock.read().strip() or "unknown"
             lock.close()
             raise StateDirInUse(path=self.path, pid=holder) from None
-        lock.truncate(0)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
+        _sign(lock)
         self._lock = lock
 
     def release(self) -> None:
         """A folder that isn't held: nothing happens."""
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        for lock in (self._lock, self._hosts, *self._own):
+            if lock is not None:
+                lock.close()
+        self._lock = self._hosts = None
+        self._own.clear()
+
+    def log_of(self, role: str, number: int) -> Path:
+        return self.path / f"{numbered(role, number)}.log"
+
+
+def numbered(role: str, number: int) -> str:
+    """``conductor``, ``conductor-2``, ..."""
+    return role if number == 1 else f"{role}-{number}"
+
+
+def _sign(lock: IO[str]) -> None:
+    lock.truncate(0)
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
 
 
 def make_state_dir(path: Path) -> None:

@@ -32,6 +32,7 @@ def router(services: ApiServices) -> APIRouter:
         with services.database.read() as conn:
             nodes = compute_nodes.listing(conn)
             agents = service_rows.computes(conn)
+            brains = [row for row in service_rows.listing(conn) if row.binary != "nova-compute"]
             devices = pci_devices.counts_by_status(conn)
             states = Counter(server.vm_state.value for server in servers.find(conn, ServerFilter(deleted=False)))
         now, patience = utcnow(), services.settings.service_down_time
@@ -45,6 +46,15 @@ def router(services: ApiServices) -> APIRouter:
             "version": __version__,
             "database": services.database.shown_url,
             "hosts": {"up": up, "down": len(nodes) - up},
+            "services": [
+                {
+                    "binary": row.binary,
+                    "host": row.host,
+                    "state": "up" if row.is_alive(now, patience) else "down",
+                    "last_seen_up": f"{row.last_seen_up.isoformat()}Z" if row.last_seen_up else None,
+                }
+                for row in brains
+            ],
             "probe_errors": {node.host: node.probe_error for node in nodes if node.probe_error},
             "devices": dict(sorted(by_status.items())),
             "conditions": dict(sorted(by_condition.items())),

@@ -1,0 +1,47 @@
+"""The HTTP front doors of a process: only those that have some need what serves them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from jetbridge.api.app import create_app
+from jetbridge.api.services import ApiServices
+from jetbridge.model.events import EventSink
+from jetbridge.pci.request import AliasTable
+from jetbridge.service.http import HttpServer
+from jetbridge.service.process import Process, new_id
+from jetbridge.service.statedir import write_clouds
+
+logger = logging.getLogger(__name__)
+
+
+def open_front(
+    process: Process,
+    server: HttpServer,
+    listen: str,
+    aliases: AliasTable,
+    events: EventSink,
+    on_stop: Callable[[Callable[[], None]], object],
+) -> str:
+    """Serve from now on; answers the base URL. ``on_stop`` is told what ends it: before everything else of the process, since no request
+    should meet a service half gone."""
+    app = create_app(
+        ApiServices(
+            database=process.database,
+            bus=process.bus,
+            settings=process.settings,
+            aliases=aliases,
+            images=process.images,
+            new_id=new_id,
+            listen=listen,
+            events=events,
+        )
+    )
+    on_stop(server.stop)
+    server.start(app)
+    write_clouds(process.state.clouds, server.base_url, process.settings.auth_strategy)
+    logger.info(
+        "Serving on %s, state in %s, database %s", server.base_url, process.state.path, process.database.shown_url
+    )
+    return server.base_url

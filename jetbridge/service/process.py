@@ -1,0 +1,188 @@
+"""What every process of Jetbridge has, whatever it serves: its folder, log, database, workers, bus, and signs of life."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import uuid
+from collections.abc import Callable, Collection
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+
+from jetbridge.config.fleet import Fleet
+from jetbridge.config.settings import Settings
+from jetbridge.db import builds, commits, services, verdicts
+from jetbridge.db.clock import utcnow
+from jetbridge.db.connection import Connection
+from jetbridge.db.engine import Database
+from jetbridge.errors import JetbridgeError
+from jetbridge.image.store import ImageDirectory
+from jetbridge.model.events import EventSink, no_events
+from jetbridge.rpc.bus import Bus
+from jetbridge.service.agents import AgentKit, Agents, FleetAgents, fleet_settings, local_agent
+from jetbridge.service.logs import log_to_file, stop_logging
+from jetbridge.service.owners import gone_owners, new_owner
+from jetbridge.service.statedir import StateDir
+from jetbridge.service.ticker import Ticker
+from jetbridge.steps.runtime import Observer, nobody
+
+logger = logging.getLogger(__name__)
+
+HOUR = 3600.0
+
+
+class Process:
+    """``fleet`` None: this machine through libvirt. ``events`` gets every seam event; ``observe`` watches every step of builds
+    and deletes. Subclasses say in ``_start`` what is served."""
+
+    bus: Bus
+    database: Database
+    images: ImageDirectory
+    agents: Agents | None = None
+
+    def __init__(
+        self,
+        settings: Settings,
+        fleet: Fleet | None,
+        state_dir: Path,
+        *,
+        events: EventSink = no_events,
+        observe: Observer = nobody,
+    ) -> None:
+        self._base = settings
+        self._fleet = fleet
+        self.settings = fleet_settings(settings, fleet)
+        self.state = StateDir(state_dir)
+        self._events = events
+        self._observe = observe
+        self._owner = new_owner()
+        self._undo = ExitStack()
+        self._started = False
+
+    def start(self) -> str:
+        """Serve; answers where (a URL, or the name of what serves). What fails stops what had been started, and nothing is held.
+
+        Raises ``JetbridgeError`` of the kind that says what to change: a state folder or an address in use, an alias, device_spec or
+        fleet file that can't be understood, a database that isn't ours, a hypervisor or a message bus that doesn't answer.
+        """
+        if self._started:
+            raise JetbridgeError(f"This {type(self).__name__} was started before: make a new one")
+        self._started = True
+        try:
+            return self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Finish what is under way and let everything go, the last started first. Again: nothing happens."""
+        self._undo.close()
+
+    def _start(self) -> str:
+        raise NotImplementedError
+
+    # --- what is opened, in this order; stopping goes the other way ---
+
+    @property
+    def host_name(self) -> str:
+        """This machine, as services are listed."""
+        return self.settings.host or socket.gethostname()
+
+    def _open_log(self, path: Path) -> None:
+        self._undo.callback(stop_logging, log_to_file(path, logging.DEBUG if self.settings.debug else logging.INFO))
+
+    def _open_database(self, prepare: Callable[[Database], object]) -> None:
+        """``prepare`` brings the schema up to date, or checks that it is."""
+        url = self.settings.database_connection or self.state.database_url
+        self.database = Database(url)
+        self._undo.callback(self.database.close)
+        prepare(self.database)
+        self.state.note_database(url, self.database.shown_url)
+        self.images = ImageDirectory(self.database, self.settings.image_dir or self.state.path / "images")
+
+    def _open_bus(self, make: Callable[[Executor], Bus]) -> None:
+        """Workers, ticker and bus. On the way down the bus comes first: then nothing new arrives."""
+        self._executor = ThreadPoolExecutor(self.settings.workers, thread_name_prefix="worker")
+        self._undo.callback(self._executor.shutdown)
+        self._undo.callback(self._withdraw)
+        self._undo.callback(self._stop_agents)
+        self.bus = make(self._executor)
+        self.ticker = Ticker(self._submit)
+        self._undo.callback(self.ticker.stop)
+        self._undo.callback(self.bus.stop)
+
+    def _register(self, name: str, *binaries: tuple[str, str]) -> None:
+        """Be listed as serving ``(binary, topic)`` under ``name``."""
+
+        def write(conn: Connection) -> None:
+            for binary, topic in binaries:
+                services.register(conn, [name], binary, topic, self._owner, new_id, now=utcnow())
+
+        self.database.write(write)
+
+    def _open_agents(self, hold: Callable[[str], None], part: Callable[[Fleet], Fleet]) -> FleetAgents | None:
+        """The agents of this process. ``hold`` is told each host before it is touched; ``part`` picks hosts of the fleet."""
+        kit = AgentKit(
+            database=self.database,
+            bus=self.bus,
+            images=self.images,
+            executor=self._executor,
+            ticker=self.ticker,
+            owner=self._owner,
+            now=utcnow,
+            new_id=new_id,
+            events=self._events,
+            observe=self._observe,
+            gone_owners=self._gone_owners,
+            hold=hold,
+        )
+        self.agents = Agents(kit)
+        if self._fleet is None:
+            self.agents.start([local_agent(kit, self.settings, self.state.path)])
+            return None
+        fleet = FleetAgents(self.agents, kit, self._fleet, self._base, self.state.path, part=part)
+        fleet.start()
+        return fleet
+
+    # --- again and again ---
+
+    def _live(self) -> None:
+        """Signs of life from now on."""
+        self.ticker.add("heartbeat", max(self.settings.report_interval, 1), self._heartbeat)
+        self.ticker.start()
+
+    def _heartbeat(self) -> None:
+        def beat(conn: Connection) -> None:
+            services.heartbeat(conn, self._owner, now=utcnow())
+            builds.heartbeat(conn, self._owner, now=utcnow())
+
+        self.database.write(beat)
+
+    def _purge(self) -> None:
+        limit = utcnow() - timedelta(days=self.settings.keep_days)
+
+        def forget(conn: Connection) -> None:
+            verdicts.purge(conn, limit)
+            builds.purge(conn, limit)
+            commits.purge(conn, utcnow() - timedelta(seconds=HOUR))
+
+        self.database.write(forget)
+
+    def _gone_owners(self) -> Collection[str]:
+        return gone_owners(self.database, self._owner, self.settings.service_down_time)
+
+    def _stop_agents(self) -> None:
+        if self.agents is not None:
+            self.agents.stop()
+
+    def _withdraw(self) -> None:
+        self.database.write(lambda conn: services.withdraw(conn, self._owner))
+
+    def _submit(self, work: Callable[[], None]) -> None:
+        self._executor.submit(work)
+
+
+def new_id() -> str:
+    return str(uuid.uuid4())

@@ -1,0 +1,73 @@
+"""What services as processes of their own have in common: one state folder per machine, messages over RabbitMQ."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import Executor
+from typing import ClassVar
+
+from jetbridge.db import services
+from jetbridge.db.clock import utcnow
+from jetbridge.db.engine import Database
+from jetbridge.errors import InvalidConfiguration, NotFound
+from jetbridge.rpc.bus import Bus
+from jetbridge.rpc.oslo import OsloBus
+from jetbridge.service.process import Process
+from jetbridge.service.statedir import numbered
+
+logger = logging.getLogger(__name__)
+
+BINARIES = {"compute": "nova-compute"}
+
+
+class SeparateProcess(Process):
+    """``role`` names lock, log and queue; of ``most`` at a time on one machine."""
+
+    role: ClassVar[str]
+    most: ClassVar[int] = 64
+
+    name: str
+    """How this process is listed: the machine's name, with a number from the second of its role on."""
+
+    def _open(self) -> None:
+        """Folder, log, database and bus."""
+        url = self.settings.transport_url
+        if not url:
+            raise InvalidConfiguration(
+                reason=f"[DEFAULT]transport_url is not set, and jetbridge {self.role} reaches the other services over RabbitMQ: write "
+                "transport_url = rabbit://USER:PASSWORD@HOST:5672/ in a file jetbridge.conf, or run `jetbridge up`, which needs none"
+            )
+        number = self.state.take_role(self.role, self.most)
+        self._undo.callback(self.state.release)
+        self.name = self.host_name if number == 1 else f"{self.host_name}:{number}"
+        self._open_log(self.state.log_of(self.role, number))
+        self._open_database(self._prepare)
+        self._open_bus(lambda executor: self._connect(url, executor))
+        logger.info("jetbridge %s as %s, database %s", numbered(self.role, number), self.name, self.database.shown_url)
+
+    def _connect(self, url: str, executor: Executor) -> Bus:
+        bus = OsloBus(url, executor, self._events, served=self._is_served)
+        try:
+            bus.start()
+        except BaseException:
+            bus.stop()
+            raise
+        return bus
+
+    def _prepare(self, database: Database) -> None:
+        """All processes that share an SQLite file are on this machine, so that the first one can make it. A database server has others,
+        perhaps of another version: there `jetbridge db upgrade` is a decision."""
+        if not database.is_sqlite:
+            database.check_schema()
+            return
+        with self.state.alone("upgrade"):
+            database.upgrade()
+
+    def _is_served(self, topic: str, server: str) -> bool:
+        """By its row: a process that died silently counts for ``service_down_time`` more."""
+        with self.database.read() as conn:
+            try:
+                service = services.find(conn, server, BINARIES.get(topic, topic))
+            except NotFound:
+                return False
+        return service.is_alive(utcnow(), self.settings.service_down_time)
