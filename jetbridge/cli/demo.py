@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -122,7 +123,9 @@ def _travel(journey: Journey, alias: Alias, teller: Teller) -> Story:
     story.free_after = journey.free_in(journey.pools())
     _prove(story.free_after == story.free_before, "given back", story.free_before, story.free_after)
     teller.say(f"the device is back: {story.free_after} free on {story.host}", "bold green")
-    teller.say("Next: `jetbridge up --fleet FILE`, then `openstack server create ...`", "dim")
+    # `make demo` runs it without activating the environment.
+    program = "jetbridge" if shutil.which("jetbridge") else sys.argv[0]
+    teller.say(f"Next: `{program} up --fleet FILE`, then `openstack server create ...` (README.md)", "dim")
     return story
 
 

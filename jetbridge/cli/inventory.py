@@ -66,11 +66,16 @@ def devices(
             each["numa_node"],
             shown_status(each),
             each["server_name"] or each["instance_uuid"],
-            each["tags"],
+            _shown_tags(each["tags"]),
         )
         for each in found
     ]
     print_table(columns, rows, empty=_nothing("devices", host or status or server))
+
+
+def _shown_tags(tags: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Without the one that every function of an SR-IOV card has unless it is told otherwise."""
+    return {tag: value for tag, value in tags.items() if (tag, value) != ("remote_managed", "false")}
 
 
 def shown_status(device: Mapping[str, Any]) -> str:
@@ -116,7 +121,7 @@ def pools(
             pool["numa_node"],
             pool["address"],
             pool["count"],
-            pool["tags"],
+            _shown_tags(pool["tags"]),
         )
         for pool in found
     ]
@@ -159,11 +164,17 @@ def hosts(
             f"{each['memory_mb_used']}/{each['memory_mb']}",
             f"{each['disk_gb_used']}/{each['disk_gb']}",
             _by_status(each["devices"]),
-            each["probe_error"] or each["disabled_reason"],
+            _note(each),
         )
         for each in found
     ]
     print_table(columns, rows, empty="there are no hosts yet")
+
+
+def _note(host: Mapping[str, Any]) -> str:
+    """What a person should know: why its devices are unknown, why it takes no servers."""
+    forced = "forced down" if host["forced_down"] else None
+    return "; ".join(note for note in (host["probe_error"], forced, host["disabled_reason"]) if note) or "-"
 
 
 def _by_status(counts: Mapping[str, int]) -> Mapping[str, int]:

@@ -73,6 +73,7 @@ def host_view(
         "hypervisor_type": node.hypervisor_type,
         "state": "up" if alive else "down",
         "status": "disabled" if service is not None and service.disabled else "enabled",
+        "forced_down": service is not None and service.forced_down,
         "disabled_reason": service.disabled_reason if service is not None else None,
         "probe_error": node.probe_error,
         "generation": node.generation,

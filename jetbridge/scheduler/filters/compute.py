@@ -26,5 +26,9 @@ class ComputeFilter:
                 hint="openstack compute service set --enable HOST nova-compute",
             )
         if not state.alive:
-            return Reason("service.down", "the compute service is down", hint="start its agent and look at its log")
+            return Reason(
+                "service.down",
+                "the compute service is down",
+                hint="start its agent and look at its log; openstack compute service set --up HOST nova-compute when it was forced down",
+            )
         return None

@@ -138,17 +138,29 @@ def test_tab_knows_every_status() -> None:
     assert set(completion.STATUSES) == set(Status)
 
 
-def test_devices_of_a_host_are_counted_in_the_order_of_their_life(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    known = ("host", "state", "status", "servers", "vcpus_used", "vcpus", "memory_mb_used", "memory_mb", "disk_gb_used")
+def test_devices_of_a_host_are_counted_in_the_order_of_their_life(capsys: pytest.CaptureFixture[str]) -> None:
     host = {
-        **dict.fromkeys((*known, "disk_gb", "probe_error", "disabled_reason")),
+        **dict.fromkeys(("host", "state", "status", "servers", "probe_error")),
+        **dict.fromkeys(("vcpus_used", "vcpus", "memory_mb_used", "memory_mb", "disk_gb_used", "disk_gb"), 0),
+        "forced_down": True,
+        "disabled_reason": "fan",
         "devices": {"unavailable": 2, "strange": 1, "available": 34, "allocated": 6},
     }
     with service(200, json.dumps({"hosts": [host]}).encode()) as (url, _):
         assert run(["hosts", "--url", url]) == 0
-    assert "available=34, allocated=6, unavailable=2, strange=1" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "available=34, allocated=6, unavailable=2, strange=1" in shown
+    assert "forced down; fan" in shown
+
+
+def test_pools_show_the_tags_that_somebody_gave(capsys: pytest.CaptureFixture[str]) -> None:
+    pool = dict.fromkeys(("host", "vendor_id", "product_id", "dev_type", "numa_node", "address", "count"))
+    pool["tags"] = {"remote_managed": "false", "physical_network": "net1"}
+    with service(200, json.dumps({"pools": [pool]}).encode()) as (url, _):
+        assert run(["pools", "--url", url]) == 0
+    shown = capsys.readouterr().out
+    assert "physical_network=net1" in shown
+    assert "remote_managed" not in shown
 
 
 @pytest.mark.parametrize("text", ["", "[]", "clouds: 5", "clouds: {jetbridge: }", "{", "clouds: {other: {}}"])
