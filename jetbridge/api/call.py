@@ -36,8 +36,10 @@ class Call:
 
 
 def context_of(request: Request) -> RequestContext:
-    """The context that authentication left in the request's state."""
+    """The context that authentication left in the request's state. Raises ``Forbidden`` for a change by somebody who may only look:
+    here, where every handler gets its caller from, none can forget it."""
     context: RequestContext = request.state.context
+    policy.require_method(context, request.method)
     return context
 
 

@@ -15,6 +15,9 @@ class Who(enum.Enum):
     ADMIN = "admin"
 
 
+READING = frozenset({"GET", "HEAD"})
+WRITERS = frozenset({"member", "admin"})
+
 _COMPUTE = "os_compute_api"
 
 RULES: Mapping[str, Who] = {
@@ -58,6 +61,15 @@ def require(context: RequestContext, rule: str, project: str | None = None) -> N
     """Raises ``Forbidden`` naming the rule."""
     if not allowed(context, rule, project):
         raise Forbidden(f"Policy doesn't allow {rule} to be performed: it needs the role {RULES[rule].value}.")
+
+
+def require_method(context: RequestContext, method: str) -> None:
+    """Raises ``Forbidden`` where somebody who may only look would change something."""
+    if method not in READING and not context.roles & WRITERS:
+        raise Forbidden(
+            f"Policy doesn't allow {method}: the roles {', '.join(sorted(context.roles))} may only look, it needs the role"
+            " member."
+        )
 
 
 def own(context: RequestContext, project: str, noun: str, key: str) -> None:
