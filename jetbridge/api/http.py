@@ -13,6 +13,7 @@ from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from jetbridge.api.errors import fault, from_error
@@ -68,6 +69,8 @@ class _Exchange:
             if self.started:
                 raise
             await from_error(self.path, error)(self.scope, self.receive, self._send)
+        except ClientDisconnect:
+            logger.info("[%s] the client of %s %s went away", self.request_id, self.scope["method"], self.path)
         except Exception:
             # The one place where an error that nobody foresaw ends: the caller must get an answer.
             logger.exception("[%s] unexpected error in %s %s", self.request_id, self.scope["method"], self.path)

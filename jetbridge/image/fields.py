@@ -156,6 +156,9 @@ def _text(name: str, value: Any) -> str:
         value.encode()
     except UnicodeEncodeError:
         raise Invalid(reason=f"{name}={value!a} holds a lone surrogate") from None
+    if "\x00" in value:
+        # PostgreSQL stores none, and in a JSON column it fails only when it is read.
+        raise Invalid(reason=f"{name}={value!a} holds a NUL character: leave it out")
     return value
 
 

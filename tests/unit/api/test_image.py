@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from jetbridge.api import image
@@ -252,6 +253,58 @@ def test_projects_see_their_own_images_and_those_for_all(tmp_path: Path, people:
         assert door.post(IMAGES, json={"owner": "somebody"}, headers=bob).status_code == 403
         assert door.delete(f"{IMAGES}/{private}", headers=root).status_code == 204
         assert door.get(IMAGES).status_code == 401
+
+
+def test_a_reader_sees_the_projects_images_and_changes_none(tmp_path: Path, people: PasswordFile) -> None:
+    ann = people.add("ann", "pw", "physics", "member")
+    eve = people.add("eve", "pw", "physics", "reader")
+    with open_door(tmp_path, [image.router], settings=people.settings) as door:
+        image_id = create(door, ann)
+        assert door.get(f"{IMAGES}/{image_id}", headers=eve).status_code == 200
+        for answer in (
+            door.post(IMAGES, json={"name": "mine"}, headers=eve),
+            patch(door, image_id, {"op": "replace", "path": "/name", "value": "x"}, headers=eve),
+            upload(door, image_id, b"x", eve),
+            door.put(f"{IMAGES}/{image_id}/tags/x", headers=eve),
+            door.delete(f"{IMAGES}/{image_id}", headers=eve),
+        ):
+            assert answer.status_code == 403
+            assert "it needs the role member" in answer.json()["message"]
+        assert door.get(f"{IMAGES}/{image_id}", headers=ann).json()["status"] == "queued"
+
+
+@pytest.mark.parametrize("body", [{"a": "x\x00"}, {"x\x00": "a"}, {"name": "\x00"}, {"tags": ["\x00"]}])
+def test_a_nul_character_which_no_postgresql_stores_is_refused(door: Door, body: dict[str, Any]) -> None:
+    answer = door.post(IMAGES, json=body)
+    assert answer.status_code == 400
+    assert "NUL character" in answer.json()["message"]
+
+
+def test_an_upload_whose_client_goes_away_leaves_the_image_queued_and_no_traceback(
+    door: Door, caplog: pytest.LogCaptureFixture
+) -> None:
+    image_id = create(door)
+    scope = {
+        "type": "http",
+        "method": "PUT",
+        "path": f"{IMAGES}/{image_id}/file",
+        "query_string": b"",
+        "headers": [(b"content-type", b"application/octet-stream"), (b"content-length", b"1000")],
+    }
+    messages = iter([{"type": "http.request", "body": b"abc", "more_body": True}, {"type": "http.disconnect"}])
+
+    async def receive() -> Any:
+        return next(messages)
+
+    async def send(message: Any) -> None:
+        raise AssertionError(f"nobody is there to get {message}")
+
+    caplog.set_level("INFO")
+    anyio.run(door.client.app, scope, receive, send)
+    assert "went away" in caplog.text
+    assert "Traceback" not in caplog.text
+    assert door.get(f"{IMAGES}/{image_id}").json()["status"] == "queued"
+    assert upload(door, image_id, b"abc").status_code == 204
 
 
 def test_tags_are_added_once_and_removed(door: Door) -> None:
