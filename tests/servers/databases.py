@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -84,17 +85,23 @@ class DatabaseServer(ABC):
         return self.url(name)
 
     def start(self) -> None:
-        with (self.folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(self.command(), stdout=log, stderr=log, **self._as_user())
+        # The server ends with the thread that started it (``_end_with_parent``).
+        assert threading.current_thread() is threading.main_thread(), "start and restart servers in the main thread"
         end = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                self.admin("SELECT 1")
-                return
-            except (psycopg.Error, pymysql.Error):
-                if self._process.poll() is not None or time.monotonic() > end:
-                    raise AssertionError(f"{self.kind} does not start:\n{self.log()}") from None
-                time.sleep(0.02)
+        while not self._answers():
+            # Right after a crash PostgreSQL refuses to start until the last child of the old server has noticed.
+            if self._process is None or self._process.poll() is not None:
+                with (self.folder / "server.log").open("ab") as log:
+                    self._process = subprocess.Popen(self.command(), stdout=log, stderr=log, **self._as_user())
+            assert time.monotonic() < end, f"{self.kind} does not start:\n{self.log()}"
+            time.sleep(0.05)
+
+    def _answers(self) -> bool:
+        try:
+            self.admin("SELECT 1")
+        except (psycopg.Error, pymysql.Error):
+            return False
+        return True
 
     def stop(self) -> None:
         self._end(self.stop_signal)

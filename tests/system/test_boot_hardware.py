@@ -11,6 +11,8 @@ from jetbridge.errors import PciInvalidAlias
 from tests.system.cloud import T4, Cloud, fleet, gpu, host
 from tests.system.conftest import Launch
 
+pytestmark = pytest.mark.all_in_one
+
 
 def boot(cloud: Cloud, alias: str = "GPU:1") -> str:
     server_id = cloud.boot(cloud.flavor(f"f-{uuid.uuid4()}", {"pci_passthrough:alias": alias}))
@@ -70,7 +72,7 @@ def test_f24_a_failed_probe_frees_nothing_and_offers_nothing(launch: Launch, mod
     cloud.reload(fleet(host("h1", devices, simulate={"discovery": mode})))
     cloud.update_resources("h1")
     assert cloud.devices() == before
-    assert {row[0] for row in cloud.sql("SELECT condition FROM pci_devices")} == {"unknown"}
+    assert {row[0] for row in cloud.sql("SELECT pci_devices.condition FROM pci_devices")} == {"unknown"}
     assert cloud.sql("SELECT probe_error IS NOT NULL FROM compute_nodes") == [(1,)]
     assert any(" ERROR " in line and "Discovery on host h1 failed" in line for line in cloud.log().splitlines())
     refused = cloud.wait(cloud.boot(cloud.flavor("g", {"pci_passthrough:alias": "GPU:1"})), "ACTIVE", "ERROR")
@@ -81,7 +83,7 @@ def test_f24_a_failed_probe_frees_nothing_and_offers_nothing(launch: Launch, mod
     cloud.wait_gone(server_id)
     cloud.reload(fleet(host("h1", devices)))
     assert cloud.statuses() == ["available"] * 4
-    assert {row[0] for row in cloud.sql("SELECT condition FROM pci_devices")} == {"ok"}
+    assert {row[0] for row in cloud.sql("SELECT pci_devices.condition FROM pci_devices")} == {"ok"}
     boot(cloud)
 
 
