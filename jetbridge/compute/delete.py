@@ -58,8 +58,11 @@ def delete_server(host: AgentHost, context: RequestContext, server: Server, comp
     """Leave nothing of the server on the host. A failure leaves it in ERROR, to be deleted again. The server's lock is
     held by the caller."""
     logger.info("Deleting server %s from host %s", server.uuid, host.name, extra=about(context, server.uuid))
+    first = DELETE_STEPS[0].name
     build = host.database.write(
-        lambda conn: builds.start(conn, server.uuid, host.owner, kind="delete", host=host.name, now=host.now())
+        lambda conn: builds.start(
+            conn, server.uuid, host.owner, kind="delete", host=host.name, step=first, now=host.now()
+        )
     )
     try:
         with action_event(host, context, server.uuid, EVENT):

@@ -91,18 +91,14 @@ def finish(
     )
 
 
-def finish_all(
-    conn: Connection, instance_uuid: str, *, error: str | None = None, now: datetime | None = None
-) -> None:
+def finish_all(conn: Connection, instance_uuid: str, *, error: str | None = None, now: datetime | None = None) -> None:
     """End what is unfinished of a server's actions, whoever asked for them: nobody goes on with any. ``error``: they failed."""
     at = now or utcnow()
     mine = sa.select(_a.id).where(_a.instance_uuid == instance_uuid)
     ended: dict[str, Any] = {"finish_time": at}
     if error is not None:
         ended |= {"result": "Error", "details": error}
-    conn.execute(
-        instance_actions_events.update().where(_e.action_id.in_(mine), _e.finish_time.is_(None)).values(ended)
-    )
+    conn.execute(instance_actions_events.update().where(_e.action_id.in_(mine), _e.finish_time.is_(None)).values(ended))
     values: dict[str, Any] = {"finish_time": at, "updated_at": at}
     if error is not None:
         values["message"] = "Error"

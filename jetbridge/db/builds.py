@@ -108,9 +108,7 @@ def set_step(conn: Connection, build_id: int, step: str, *, now: datetime | None
     return _while_running(conn, build_id, now, step=step)
 
 
-def take(
-    conn: Connection, build_id: int, owner: str, *, step: str | None = None, now: datetime | None = None
-) -> bool:
+def take(conn: Connection, build_id: int, owner: str, *, step: str | None = None, now: datetime | None = None) -> bool:
     """A process takes a running build over and begins with ``step``. False: it isn't running any more."""
     return _while_running(conn, build_id, now, owner=owner, step=step)
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 from sqlalchemy.sql import Select
 
-from jetbridge.db import server_labels
+from jetbridge.db import actions, server_labels
 from jetbridge.db.batches import batches
 from jetbridge.db.clock import utcnow
 from jetbridge.db.codec import (
@@ -256,8 +256,8 @@ def unplace(conn: Connection, uuid: str, *, now: datetime | None = None) -> bool
 
 
 def soft_delete(conn: Connection, uuid: str, *, now: datetime | None = None) -> bool:
-    """The server is gone: row kept with ``deleted = id``, its tags dropped. The host's row must have been locked before, since its
-    usage ends here. Answers whether there was a living one."""
+    """The server is gone: row kept with ``deleted = id``, its tags dropped, its unfinished actions ended. The host's row must have been
+    locked before, since its usage ends here. Answers whether there was a living one."""
     at = now or utcnow()
     query = instances.update().where(_t.uuid == uuid, _t.deleted == 0)
     gone = conn.execute(
@@ -272,6 +272,7 @@ def soft_delete(conn: Connection, uuid: str, *, now: datetime | None = None) -> 
         )
     )
     server_labels.replace_tags(conn, uuid, ())
+    actions.finish_all(conn, uuid, now=at)
     return gone.rowcount == 1
 
 

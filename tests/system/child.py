@@ -1,29 +1,159 @@
-"""A Jetbridge in a process of its own that kills itself at one moment of one step:
-``python -m tests.system.child FLEET STATE STEP MOMENT``."""
+"""A Jetbridge in a process of its own: it can be killed at any time, and kills itself where a test says.
+
+Children are forked from a process that has imported everything: a start takes a fraction of what a new interpreter needs.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any, Literal
+
+import httpx
 
 from jetbridge.config.fleet import load_fleet
 from jetbridge.config.settings import Settings
+from jetbridge.errors import JetbridgeError
+from jetbridge.model.context import ADMIN_ID, RequestContext
 from jetbridge.service.allinone import AllInOne
-from jetbridge.steps.runtime import Moment
+from jetbridge.steps.runtime import Moment, Observer, nobody
+from tests.system.cloud import DEADLINE, Cloud
+
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["tests.system.child"])
 
 
-def main(fleet: str, state: str, step: str, moment: str) -> None:
-    def observe(name: str, when: Moment) -> None:
-        if (name, when) == (step, moment):
+SENT = "sent"
+
+
+@dataclass(frozen=True)
+class Death:
+    """The process kills itself when step ``step`` is at ``moment``, after that has happened ``spared`` times. ``moment`` SENT: when message
+    ``step`` has been sent, or a call been answered."""
+
+    step: str
+    moment: Moment | Literal["sent"]
+    spared: int = 0
+
+
+class MortalCloud(Cloud):
+    """The all-in-one in a child; the state folder survives it."""
+
+    process: Any = None
+    _pipe: Connection
+
+    def start(self, observe: Observer = nobody, death: Death | None = None) -> None:
+        assert observe is nobody, "nobody can look into another process: give a Death"
+        self._pipe, theirs = _FORKS.Pipe()
+        arguments = (theirs, self.settings, str(self.fleet_file), str(self.state), death)
+        self.process = _FORKS.Process(target=_serve, args=arguments, daemon=True)
+        self.process.start()
+        theirs.close()
+        self.url = self._answer()
+        self.client = httpx.Client(
+            base_url=f"{self.url}/compute/v2.1", headers={"OpenStack-API-Version": "compute 2.96"}, timeout=DEADLINE
+        )
+
+    def arm(self, death: Death) -> None:
+        """It will kill itself from now on."""
+        self._ask(death)
+
+    def update_resources(self, host_name: str) -> None:
+        self._ask(host_name)
+
+    def kill(self) -> None:
+        """At once, without a word."""
+        self.process.kill()
+        self.await_death()
+
+    def await_death(self) -> None:
+        self.process.join(DEADLINE)
+        assert self.process.exitcode == -signal.SIGKILL, f"it lives, or ended by itself: {self.process.exitcode}"
+        self._gone()
+
+    def stop(self) -> None:
+        if self.process is not None:
+            try:
+                self._ask(None)
+                self.process.join(DEADLINE)
+                assert self.process.exitcode == 0, f"ended with {self.process.exitcode}:\n{self.log()[-3000:]}"
+            finally:
+                self.process.kill()
+                self._gone()
+
+    def _gone(self) -> None:
+        self.client.close()
+        self._pipe.close()
+        self.process = None
+
+    def _ask(self, command: object) -> None:
+        self._pipe.send(command)
+        self._answer()
+
+    def _answer(self) -> str:
+        assert self._pipe.poll(DEADLINE), f"the child doesn't answer:\n{self.log()[-3000:]}"
+        answer: str | Exception = self._pipe.recv()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@contextmanager
+def dying(cloud: MortalCloud, death: Death) -> Iterator[None]:
+    """The cloud runs and kills itself; the block ends when it has."""
+    cloud.start(death=death)
+    try:
+        yield
+        cloud.await_death()
+    finally:
+        if cloud.process is not None:
+            cloud.kill()
+
+
+def _serve(pipe: Connection, settings: Settings, fleet: str, state: str, death: Death | None) -> None:
+    deaths = [] if death is None else [death]
+    seen: dict[tuple[str, str], int] = {}
+
+    def observe(step: str, moment: str) -> None:
+        seen[step, moment] = seen.get((step, moment), 0) + 1
+        for each in deaths:
+            if (each.step, each.moment) == (step, moment) and seen[step, moment] > each.spared:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    try:
+        service = AllInOne(
+            settings,
+            load_fleet(Path(fleet)),
+            Path(state),
+            port=0,
+            observe=observe,
+            events=lambda event: observe(event.what, SENT),
+        )
+        pipe.send(service.start())
+    except JetbridgeError as error:
+        pipe.send(AssertionError(f"the child didn't start: {error}"))
+        return
+    while True:
+        try:
+            command = pipe.recv()
+        except EOFError:  # the test is gone
             os.kill(os.getpid(), signal.SIGKILL)
-
-    service = AllInOne(Settings(), load_fleet(Path(fleet)), Path(state), port=0, observe=observe)
-    print(service.start(), flush=True)
-    signal.sigwait({signal.SIGTERM})
-    service.stop()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+        match command:
+            case Death():
+                seen.clear()
+                deaths[:] = [command]
+                pipe.send("armed")
+            case str():
+                context = RequestContext(ADMIN_ID, ADMIN_ID, frozenset({"admin"}), "req-test")
+                service.bus.call(context, "compute", "update_resources", {}, source="test", server=command)
+                pipe.send("done")
+            case None:
+                service.stop()
+                pipe.send("stopped")
+                return

@@ -1,0 +1,1 @@
+"""The process dies at every moment of every step: `make test-kill`."""

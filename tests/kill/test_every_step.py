@@ -1,0 +1,111 @@
+"""SIGKILL at every moment of every step of the registry: after a restart, whose start is one pass, nothing is left and nobody waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from jetbridge.compute.registry import FLOWS
+from jetbridge.steps.runtime import Moment
+from tests.system.child import SENT, Death, MortalCloud, dying
+from tests.system.cloud import fleet, gpu, host
+from tests.system.invariants import Journals, check_always, check_at_rest
+
+FLEET = fleet(host("h1", [gpu(1), gpu(2)]))
+GPU = {"pci_passthrough:alias": "GPU:1"}
+EVERYWHERE = [Death(step.name, moment) for step in FLOWS["build"] for moment in Moment]
+DELETES = [Death(step.name, moment) for step in FLOWS["delete"] for moment in Moment]
+
+
+@pytest.fixture
+def cloud(tmp_path: Path) -> Iterator[MortalCloud]:
+    made = MortalCloud(tmp_path)
+    made.write_fleet(FLEET)
+    yield made
+    made.stop()
+
+
+def name(death: Death) -> str:
+    return f"{death.step}-{death.moment}"
+
+
+def test_every_flow_is_killed_here() -> None:
+    """A new flow needs a test that brings it to its steps."""
+    assert set(FLOWS) == {"build", "delete"}
+
+
+@pytest.mark.parametrize("death", EVERYWHERE, ids=name)
+def test_a_killed_build_is_undone_or_done_and_its_owner_is_told(cloud: MortalCloud, death: Death) -> None:
+    journals = Journals(cloud)
+    with dying(cloud, death):
+        server_id = cloud.boot(cloud.flavor("g", GPU), config_drive=True)
+    journals.killed()
+    check_always(cloud)
+    cloud.start()
+    check_at_rest(cloud)
+    server = cloud.show(server_id)
+    if death == Death(FLOWS["build"][-1].name, Moment.CHANGED):
+        assert server["status"] == "ACTIVE"
+    else:
+        assert server["status"] == "ERROR"
+        assert f"stopped in step {_recorded(death)} " in server["fault"]["message"]
+        assert cloud.owned(server_id) == []
+        assert cloud.domains("h1") == {}
+    cloud.delete(server_id)
+    cloud.wait_gone(server_id)
+    cloud.until(lambda: cloud.sql("SELECT count(*) FROM builds WHERE state = 'running'") == [(0,)], "all builds ended")
+    check_at_rest(cloud)
+    assert cloud.statuses() == ["available", "available"]
+    journals.check()
+
+
+@pytest.mark.parametrize("message", ["build_servers", "select_destinations", "build_server", "define_domain"])
+def test_a_build_whose_process_dies_between_services_is_ended(cloud: MortalCloud, message: str) -> None:
+    with dying(cloud, Death(message, SENT)), suppress(httpx.TransportError):  # it may die before it answers
+        cloud.boot(cloud.flavor("g", GPU))
+    cloud.start()
+    check_at_rest(cloud)
+    assert cloud.sql("SELECT vm_state FROM instances") == [("error",)]
+    assert cloud.statuses() == ["available", "available"]
+    assert cloud.domains("h1") == {}
+
+
+@pytest.mark.parametrize("message", ["delete_server", "destroy_domain", "undefine_domain"])
+def test_a_delete_whose_process_dies_between_services_is_finished(cloud: MortalCloud, message: str) -> None:
+    with dying(cloud, Death(message, SENT)):
+        server_id = cloud.boot(cloud.flavor("g", GPU))
+        cloud.wait(server_id, "ACTIVE")
+        with suppress(httpx.TransportError):
+            cloud.delete(server_id)
+    cloud.start()
+    check_at_rest(cloud)
+    assert cloud.client.get(f"/servers/{server_id}").status_code == 404
+    assert cloud.statuses() == ["available", "available"]
+
+
+@pytest.mark.parametrize("death", DELETES, ids=name)
+def test_a_killed_delete_is_finished_and_its_request_answered(cloud: MortalCloud, death: Death) -> None:
+    journals = Journals(cloud)
+    with dying(cloud, death):
+        server_id = cloud.boot(cloud.flavor("g", GPU))
+        cloud.wait(server_id, "ACTIVE")
+        cloud.delete(server_id)
+    journals.killed()
+    check_always(cloud)
+    cloud.start()
+    check_at_rest(cloud)
+    assert cloud.client.get(f"/servers/{server_id}").status_code == 404
+    assert cloud.statuses() == ["available", "available"]
+    assert cloud.domains("h1") == {}
+    journals.check()
+
+
+def _recorded(death: Death) -> str:
+    """The step that the record names: a step counts from its record on; the first one from when the host took the build."""
+    names = [step.name for step in FLOWS["build"]]
+    before = max(names.index(death.step) - 1, 0)
+    return names[before] if death.moment is Moment.BEFORE_RECORD else death.step
