@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -312,3 +313,57 @@ def test_what_a_living_process_works_on_is_left_alone(database: Database) -> Non
     database.write(lambda conn: builds.start(conn, scheduling, "alive"))
     assert reconcile_unplaced(database, now=utcnow, service_down_time=60) == 0
     assert stage.get(fresh).vm_state is stage.get(scheduling).vm_state is VmState.BUILDING
+
+
+def test_a_request_that_comes_twice_is_built_once(database: Database) -> None:
+    stage = Stage(database, [["a"]], ["ok"])
+    server = stage.server()
+    stage.build(server)
+    stage.build(server)
+    assert stage.built == ["a"]
+    assert len(stage.builds(server)) == 1
+
+
+def test_a_failure_that_comes_twice_counts_once_even_when_the_same_host_builds_again(database: Database) -> None:
+    stage = Stage(database, [["a"], ["a"]], ["claim_lost", "ok"])
+    server = stage.server()
+    stage.build(server)
+    [build] = stage.builds(server)
+    again = {
+        "server_uuid": server,
+        "build_id": build.id,
+        "host": "a",
+        "generation": 7,
+        "kind": "claim_lost",
+        "reason": "",
+    }
+    for step in (None, "claim"):
+        if step is not None:
+            database.write(lambda conn: builds.set_step(conn, build.id, "claim"))
+        stage.bus.cast(CONTEXT, "conductor", "build_failed", again, source="test")
+    assert stage.built == ["a", "a"]
+    assert stage.builds(server)[0].state == "running"
+
+
+def test_a_delete_that_comes_twice_is_done_once(database: Database) -> None:
+    stage = Stage(database, [], [])
+    server = stage.server()
+    for _ in range(2):
+        stage.bus.cast(CONTEXT, "conductor", "delete_server", {"server_uuid": server}, source="test")
+    with database.read() as conn:
+        assert servers.get(conn, server, deleted_too=True).vm_state is VmState.DELETED
+
+
+def test_a_build_whose_message_was_lost_is_sent_again_and_only_by_who_sent_it(database: Database) -> None:
+    stage = Stage(database, [["a", "b"], ["b"]], ["ok", "ok"])
+    server = stage.server()
+    stage.build(server)
+    assert stage.conductor.send_again() == 0
+    long_ago = utcnow() - timedelta(seconds=3600)
+    database.write(lambda conn: builds.take(conn, 1, "another", now=long_ago))
+    assert stage.conductor.send_again() == 0
+    database.write(lambda conn: builds.take(conn, 1, "me", now=long_ago))
+    assert stage.conductor.send_again() == 1
+    assert stage.built == ["a", "b"]
+    assert (stage.builds(server)[0].host, stage.builds(server)[0].attempts) == ("b", 0)
+    assert stage.conductor.send_again() == 0
