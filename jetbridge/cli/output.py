@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
 
 PIPED_WIDTH = 10_000
 """A table that is piped is never cut or wrapped: `grep` and `awk` see whole lines."""
+
+WARNINGS_SHOWN = 10
 
 STYLES = {
     "available": "green",
@@ -93,3 +97,31 @@ def cell(value: Any) -> str:
 
 def warn(message: str) -> None:
     print(f"warning: {message}", file=sys.stderr)
+
+
+def note(message: str) -> None:
+    print(f"note: {message}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def log_warnings_shown(log: object) -> Iterator[None]:
+    """What the program warns about meanwhile also goes to the terminal: whoever starts a service sees a misspelt key of a
+    device_spec there, and not only in ``log``. After ten it is left to the log."""
+    handler = _Terminal(logging.WARNING)
+    logger = logging.getLogger("jetbridge")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        if handler.count > WARNINGS_SHOWN:
+            warn(f"{handler.count - WARNINGS_SHOWN} more warnings are in {log}")
+
+
+class _Terminal(logging.Handler):
+    count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += 1
+        if self.count <= WARNINGS_SHOWN:
+            warn(record.getMessage())

@@ -132,7 +132,10 @@ def _load(config_file: list[Path] | None, fleet: Path | None) -> tuple[Settings,
 
 
 def _serve(process: Process, stop: threading.Event) -> None:
-    where = process.start()
+    from jetbridge.cli.output import log_warnings_shown
+
+    with log_warnings_shown(f"the logs in {process.state.path}"):
+        where = process.start()
     try:
         typer.echo(f"ready {where}")
         stop.wait()

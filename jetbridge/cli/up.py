@@ -55,14 +55,18 @@ def up(
     # Signals first: one that comes while the service starts must stop it as cleanly as later ones.
     stop = stop_signal()
     from jetbridge.cli.configuration import settings_of
+    from jetbridge.cli.output import log_warnings_shown, note
     from jetbridge.config.fleet import load_fleet
     from jetbridge.service.allinone import AllInOne
 
     settings = settings_of(config_file, database)
     folder = state_dir_or_default(state_dir)
     service = AllInOne(settings, load_fleet(fleet) if fleet else None, folder, listen, port)
-    base_url = service.start()
+    with log_warnings_shown(service.state.log):
+        base_url = service.start()
     try:
+        if settings.auth_strategy == "http_basic":
+            note(f"clients need OS_USERNAME and OS_PASSWORD too, of a user in {settings.http_basic_auth_user_file}")
         typer.echo(f"export OS_CLIENT_CONFIG_FILE={shlex.quote(str(folder / 'clouds.yaml'))} OS_CLOUD=jetbridge")
         typer.echo(f"ready {base_url}")
         stop.wait()

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import pytest
 
-from jetbridge.cli.output import cell, plain_table, print_json, print_table
+from jetbridge.cli.output import cell, log_warnings_shown, plain_table, print_json, print_table
 
 
 @pytest.mark.parametrize(
@@ -53,3 +54,20 @@ def test_json_is_whole_and_keeps_letters(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_last_column_is_not_padded() -> None:
     assert plain_table(("A", "B"), [("x", "long"), ("y", "s")]) == "A  B\nx  long\ny  s\n"
+
+
+def test_warnings_of_the_log_are_shown_while_a_service_starts(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("jetbridge.compute.inventory")
+    with log_warnings_shown("/state/jetbridge.log"):
+        logger.info("Host %s: 4 devices new", "gpu1")
+        logger.warning("Host %s: adress is not a known key, address is", "gpu1")
+    logger.warning("later")
+    assert capsys.readouterr().err == "warning: Host gpu1: adress is not a known key, address is\n"
+
+
+def test_many_warnings_are_left_to_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    with log_warnings_shown("/state/jetbridge.log"):
+        for number in range(12):
+            logging.getLogger("jetbridge").warning("host %d", number)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[9:] == ["warning: host 9", "warning: 2 more warnings are in /state/jetbridge.log"]
