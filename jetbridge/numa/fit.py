@@ -112,11 +112,12 @@ def _fit_cells(
         return ServerFit(_placed(guest, [(cells[at], plans[row][at]) for row, at in enumerate(placed)]), answer)
     if refusals:
         return devices.explained(refusals[0])
-    return _refusal(
+    one_by_one = _refusal(
         "numa.cells",
         f"the {len(guest.cells)} guest cells fit on host cells one by one, not all at once",
         "use fewer or smaller NUMA nodes",
     )
+    return Refusal((*one_by_one.reasons, *_cells_left_out(cells, plans)))
 
 
 def _plans(
@@ -221,6 +222,19 @@ class _Devices:
 
 def _refusal(rule: str, text: str, hint: str) -> Refusal:
     return Refusal((Reason(rule=rule, text=text, hint=hint),))
+
+
+def _cells_left_out(cells: Sequence[HostCell], plans: Sequence[Sequence[CellPlan | Shortage]]) -> tuple[Reason, ...]:
+    """What kept host cells out, such as having no CPU of [compute]cpu_shared_set: it is what a person can change."""
+    out: dict[tuple[str, str], set[int]] = {}
+    for row in plans:
+        for cell, plan in zip(cells, row, strict=True):
+            if isinstance(plan, Shortage):
+                out.setdefault((plan.rule, plan.text), set()).add(cell.id)
+    return tuple(
+        Reason(rule, f"host cell{'s' if len(ids) > 1 else ''} {', '.join(map(str, sorted(ids)))} left out: {text}")
+        for (rule, text), ids in out.items()
+    )
 
 
 def _shortage_refusal(shortages: Sequence[Shortage]) -> Refusal:

@@ -86,7 +86,17 @@ def test_cells_that_fit_one_by_one_only() -> None:
         "the 2 guest cells fit on host cells one by one, not all at once",
         hint="use fewer or smaller NUMA nodes",
     )
-    assert answer == Refusal((reason,))
+    left_out = "host cell 1 left out: a guest cell wants 1 shared CPU in one host cell"
+    assert answer == Refusal((reason, Reason("numa.cpu", left_out)))
+
+
+def test_host_cells_that_are_left_out_for_one_reason_are_named_together() -> None:
+    cells = host(host_cell(0, shared=4), host_cell(2), host_cell(1))
+    answer = fit_server(cells, guest(2, shared=1), (), ())
+    assert isinstance(answer, Refusal)
+    assert [why.text for why in answer.reasons[1:]] == [
+        "host cells 1, 2 left out: a guest cell wants 1 shared CPU in one host cell"
+    ]
 
 
 def test_a_device_without_node_is_named_when_required_refuses_it() -> None:
