@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         copies = [_copy(Path(folder, str(number))) for number in range(options.jobs)]
         unharmed = _run_tests(copies[0], [f"tests/unit/{room}" for room in ROOMS])
         if unharmed != "survived":
-            console.print("the tests fail without any fault: mend them first")
+            console.print("the tests fail without any fault: mend tests/unit/pci and tests/unit/numa first")
             return 2
         results = _plant_all(picked, copies, console if options.all else None)
     table = Table("file", "line", "change", "noticed", box=None)
