@@ -59,9 +59,9 @@ class OsloBus:
         self._clock = clock
         self._served = served
         self._drain_seconds = drain_seconds
-        self._transport = open_transport(url)
-        self._sender = Sender(self._transport)
-        self._receiver = Receiver(self._transport, self._delivered)
+        self._transport, self._lines = open_transport(url)
+        self._sender = Sender(self._transport, self._lines)
+        self._receiver = Receiver(self._transport, self._lines, self._delivered)
         self._handlers: dict[str, tuple[str, str | None, Mapping[str, Handler]]] = {}
         self._state = threading.Condition()
         self._running = 0
@@ -158,6 +158,7 @@ class OsloBus:
         self._receiver.stop()
         self._calls.shutdown(wait=False, cancel_futures=True)
         self._transport.cleanup()
+        self._lines.close()
 
     # --- sending ---
 
@@ -168,9 +169,10 @@ class OsloBus:
         if server is not None and not self._served(topic, server):
             raise UnknownDestination(topic=target_name(topic, server))
         try:
-            return self._sender.send(
-                _queue(topic, server), envelope.context.to_message(), envelope.to_message(), timeout
-            )
+            name, about_it = _queue(topic, server), envelope.context.to_message()
+            if timeout is None:
+                return self._sender.cast(name, about_it, envelope.to_message())
+            return self._sender.call(name, about_it, envelope.to_message(), timeout)
         except LookupError as error:
             raise UnknownDestination(topic=target_name(topic, server)) from error
         except ConnectionError as error:

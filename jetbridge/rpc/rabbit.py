@@ -1,4 +1,4 @@
-"""Connections to RabbitMQ, by oslo.messaging: its transport sends; receiving is done here.
+"""Messages by oslo.messaging's driver for RabbitMQ: its format, its queues, its answers.
 
 oslo.messaging's own RPC server acknowledges a message before it is handled, so that a process that dies loses what it had taken, and needs
 a connection and a thread per server name (oslo.messaging, RPC Server). Here one thread and one connection receive for all names
@@ -13,6 +13,7 @@ import contextlib
 import logging
 import queue
 import threading
+import time
 import uuid
 import warnings
 from collections import OrderedDict
@@ -24,20 +25,20 @@ from typing import Any
 from oslo_config import cfg
 
 from jetbridge.errors import InvalidConfiguration, ServiceUnavailable
+from jetbridge.rpc.lines import Lines, amqp_url
 
 with warnings.catch_warnings():
     # It imports eventlet, which nothing here uses and which deplores itself on everybody's terminal.
     warnings.simplefilter("ignore")
-    import kombu.exceptions
     import oslo_messaging
-    from oslo_messaging._drivers import amqp, amqpdriver, common, impl_rabbit
+    from oslo_messaging._drivers import amqp, common, impl_rabbit
 
 logger = logging.getLogger(__name__)
 
 EXCHANGE = "jetbridge"
-SEND_TRIES = 8
-"""A RabbitMQ that restarts is waited for: with the pauses between them about 40 s."""
-FIRST_TRIES = 3
+SEND_SECONDS = 40.0
+"""A RabbitMQ that restarts is waited for so long."""
+ANSWER_SECONDS = 20.0
 POLL_SECONDS = 0.1
 DECLARE_SECONDS = 60.0
 REMEMBERED = 10_000
@@ -47,12 +48,11 @@ _OPTIONS: Mapping[str, object] = {
     "rabbit_retry_interval": 1,
     "rabbit_retry_backoff": 1,
     "rabbit_interval_max": 5,
-    "kombu_missing_consumer_retry_timeout": 15,  # an answer to a process that is gone holds its thread so long
 }
 
 
-def open_transport(url: str) -> Any:
-    """A transport that connects when it is first used. Raises ``InvalidConfiguration``."""
+def open_transport(url: str) -> tuple[Any, Lines]:
+    """What receives and what sends; they connect when they are first used. Raises ``InvalidConfiguration``."""
     conf = cfg.ConfigOpts()
     conf([], project="jetbridge", default_config_files=[], default_config_dirs=[])
     group = "oslo_messaging_rabbit"
@@ -63,7 +63,14 @@ def open_transport(url: str) -> Any:
         parsed = oslo_messaging.TransportURL.parse(conf, url)
         if not url.startswith("rabbit://"):
             raise ValueError(f"it begins with {url.partition(':')[0]!r}")
-        return oslo_messaging.get_rpc_transport(conf, parsed)
+        urls = tuple(
+            amqp_url(host.hostname, host.port, host.username, host.password, parsed.virtual_host)
+            for host in parsed.hosts
+            if host.hostname
+        )
+        if not urls:
+            raise ValueError("it names no host")
+        return oslo_messaging.get_rpc_transport(conf, parsed), Lines(urls, EXCHANGE)
     except (ValueError, TypeError, oslo_messaging.MessagingException) as error:
         raise InvalidConfiguration(
             reason=f"[DEFAULT]transport_url can't be used: {error}; write rabbit://USER:PASSWORD@HOST:5672/"
@@ -71,33 +78,41 @@ def open_transport(url: str) -> Any:
 
 
 class Sender:
-    """Sends to a queue that exists."""
+    """Sends to queues that exist."""
 
-    def __init__(self, transport: Any) -> None:
+    def __init__(self, transport: Any, lines: Lines) -> None:
         self._driver = transport._driver
+        self._lines = lines
 
-    def send(
-        self, name: str, context: Mapping[str, object], message: Mapping[str, Any], timeout: float | None = None
-    ) -> Any:
-        """Returns when RabbitMQ has it; with ``timeout`` seconds, the answer. Raises ``LookupError`` when there is no such queue,
-        ``TimeoutError`` without an answer in time, ``ConnectionError`` when RabbitMQ can't be reached for long."""
-        options = oslo_messaging.TransportOptions(at_least_once=True)  # a message without a queue comes back
+    def cast(self, name: str, context: Mapping[str, object], message: Mapping[str, Any]) -> None:
+        """Returns when RabbitMQ has it. Raises ``LookupError`` when there is no such queue, ``ConnectionError`` when RabbitMQ can't be
+        reached for long."""
+        self._lines.send(name, _sealed(message, context), seconds=SEND_SECONDS)
+
+    def call(self, name: str, context: Mapping[str, object], message: Mapping[str, Any], timeout: float) -> Any:
+        """The answer. Raises also ``TimeoutError``."""
+        end = time.monotonic() + timeout
+        answers = self._driver._get_reply_q()
+        identity = uuid.uuid4().hex
+        asking = {**message, "_msg_id": identity, "_reply_q": answers, "_timeout": None}
+        waiter = self._driver._waiter
+        waiter.listen(identity)
         try:
-            return self._driver.send(
-                oslo_messaging.Target(exchange=EXCHANGE, topic=name),
-                dict(context),
-                dict(message),
-                wait_for_reply=timeout is not None,
-                timeout=timeout,
-                retry=SEND_TRIES,
-                transport_options=options,
-            )
-        except oslo_messaging.MessageUndeliverable as error:
-            raise LookupError(name) from error
+            self._lines.send(name, _sealed(asking, context), seconds=min(timeout, SEND_SECONDS), lives=timeout)
+            return waiter.wait(identity, max(end - time.monotonic(), 0.0), None, answers)
         except oslo_messaging.MessagingTimeout as error:
             raise TimeoutError(str(error)) from error
-        except (oslo_messaging.MessageDeliveryFailure, kombu.exceptions.KombuError, OSError) as error:
-            raise ConnectionError(str(error)) from error
+        finally:
+            waiter.unlisten(identity)
+
+
+def _sealed(message: Mapping[str, Any], context: Mapping[str, object]) -> dict[str, Any]:
+    """As oslo.messaging's drivers write it, with the identity that tells a message which comes twice."""
+    body = dict(message)
+    amqp._add_unique_id(body)
+    amqp.pack_context(body, dict(context))
+    sealed: dict[str, Any] = common.serialize_msg(body)
+    return sealed
 
 
 @dataclass
@@ -123,11 +138,10 @@ class _Held:
 class Receiver:
     """Receives for as many queues as wanted. ``deliver`` takes a message quickly: it runs in the one thread there is."""
 
-    def __init__(self, transport: Any, deliver: Callable[[Delivery], None]) -> None:
+    def __init__(self, transport: Any, lines: Lines, deliver: Callable[[Delivery], None]) -> None:
         self._driver = transport._driver
-        self.driver = self._driver  # what an incoming message of the driver looks for
+        self._lines = lines
         self._deliver = deliver
-        self._obsolete = amqpdriver.ObsoleteReplyQueuesCache()
         self._orders: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._guard = threading.Lock()
         self._held: dict[str, _Held] = {}
@@ -139,10 +153,9 @@ class Receiver:
 
     def start(self) -> None:
         """Connect. Raises ``ServiceUnavailable`` when RabbitMQ doesn't answer or refuses."""
-        # The pool makes connections that are tried for ever: the first one should tell a wrong address.
+        # The driver's connections are tried for ever: this one tells a wrong address.
         try:
-            with self._driver._get_connection(common.PURPOSE_SEND, FIRST_TRIES):
-                pass
+            self._lines.check()
         except Exception as error:
             raise ServiceUnavailable(
                 reason=f"RabbitMQ does not answer: {str(error) or type(error).__name__}. Is [DEFAULT]transport_url right, and does it run?"
@@ -252,21 +265,22 @@ class Receiver:
                     self._held[identity].raw.append(raw)
                     return
                 self._held[identity] = _Held([raw])
-            incoming = amqpdriver.AMQPIncomingMessage(
-                self, context.to_dict(), raw, None, context.msg_id, context.reply_q, None, self._obsolete, None
-            )
             self._deliver(
                 Delivery(
                     context=context.to_dict(),
                     message=raw,
                     queue=name,
                     wants_reply=context.msg_id is not None,
-                    reply=lambda answer: incoming.reply(reply=dict(answer)),
+                    reply=lambda answer: self._reply(context.reply_q, context.msg_id, answer),
                     finish=lambda: self._finish(identity),
                 )
             )
 
         return arrived
+
+    def _reply(self, name: str, asked: str, answer: Mapping[str, Any]) -> None:
+        body = {"result": dict(answer), "failure": None, "ending": True, "_msg_id": asked}
+        self._lines.answer(name, _sealed(body, {}), seconds=ANSWER_SECONDS)
 
     def _finish(self, identity: str) -> None:
         with self._guard:
