@@ -2,13 +2,17 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check mutants lab lab-short clean setup setup-test setup-lab lock
+.PHONY: demo test test-services check mutants lab lab-short clean setup setup-test setup-lab lock
 
 demo: setup
 	@$(BIN)/jetbridge demo
 
 test: setup-test check
 	$(BIN)/pytest
+
+# The system tests once more, with every service in a process of its own.
+test-services: setup-test
+	JETBRIDGE_TEST_DEPLOYMENT=separate $(BIN)/pytest tests/system
 
 check: setup-test
 	$(BIN)/ruff check .

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -89,7 +90,9 @@ class RabbitNode:
                 connection.channel().queue_delete(name)
 
     def _spawn(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
-        # Whatever ends the tests ends the server; setpriv is in util-linux.
+        # Whatever ends the tests ends the server; setpriv is in util-linux. The signal comes when the thread ends that asks for it
+        # (prctl(2), PR_SET_PDEATHSIG), so that has to be the one that lives longest.
+        assert threading.current_thread() is threading.main_thread()
         wrapper = ["setpriv", "--pdeathsig", "TERM"]
         if os.geteuid() == 0:
             wrapper += ["--reuid", "nobody", "--regid", "nogroup", "--clear-groups"]

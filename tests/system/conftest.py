@@ -1,4 +1,4 @@
-"""The running product in one process with simulated hosts, on SQLite if a test doesn't say otherwise."""
+"""The running product with simulated hosts: in one process on SQLite, if a test doesn't say otherwise."""
 
 from __future__ import annotations
 
@@ -15,12 +15,26 @@ from jetbridge.config.settings import Settings
 from tests.conftest import DatabaseServers
 from tests.servers.databases import SERVERS
 from tests.system.cloud import Cloud, running
+from tests.system.separate import SeparateCloud
 
 Launch = Callable[..., Cloud]
 
 SQLITE = "sqlite"
 on_every_database = pytest.mark.parametrize("database", [SQLITE, *SERVERS], indirect=True)
 """For tests of what databases do differently: locks, races, what others see."""
+
+ALL_IN_ONE, SEPARATE = "all-in-one", "separate"
+on_both_deployments = pytest.mark.parametrize("deployment", [ALL_IN_ONE, SEPARATE], indirect=True)
+"""For tests of what may differ between one process and many: messages, races, failures."""
+
+
+@pytest.fixture
+def deployment(request: pytest.FixtureRequest) -> str:
+    """JETBRIDGE_TEST_DEPLOYMENT=separate makes all tests run there that start their cloud by ``launch``."""
+    chosen: str = getattr(request, "param", os.environ.get("JETBRIDGE_TEST_DEPLOYMENT", ALL_IN_ONE))
+    if chosen == SEPARATE and request.node.get_closest_marker("all_in_one"):
+        pytest.skip("looks into the process")
+    return chosen
 
 
 @pytest.fixture
@@ -32,12 +46,18 @@ def database(request: pytest.FixtureRequest, database_server: DatabaseServers) -
 
 
 @pytest.fixture
-def launch(tmp_path: Path, database: str | None) -> Iterator[Launch]:
+def launch(request: pytest.FixtureRequest, tmp_path: Path, database: str | None, deployment: str) -> Iterator[Launch]:
     """``launch(fleet, settings)``: a running cloud, stopped at the end of the test."""
     with ExitStack() as stack:
 
         def start(content: Mapping[str, Any], settings: Settings | None = None) -> Cloud:
             wanted = replace(settings or Settings(), database_connection=database)
-            return stack.enter_context(running(tmp_path, content, wanted))
+            if deployment == ALL_IN_ONE:
+                return stack.enter_context(running(tmp_path, content, wanted))
+            cloud = SeparateCloud(tmp_path, request.getfixturevalue("rabbit"), wanted)
+            cloud.write_fleet(content)
+            stack.callback(cloud.stop)
+            cloud.start()
+            return cloud
 
         yield start

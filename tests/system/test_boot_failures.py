@@ -8,7 +8,7 @@ import pytest
 
 from jetbridge.errors import JetbridgeError, PciConfigInvalidSpec, PciInvalidAlias
 from tests.system.cloud import T4, Cloud, fleet, gpu, host
-from tests.system.conftest import Launch
+from tests.system.conftest import Launch, on_both_deployments
 
 FAILS = {"simulate": {"fail": {"start_domain": {"error": "internal error: qemu unexpectedly closed the monitor"}}}}
 FAILS_ONCE = {"simulate": {"fail": {"start_domain": {"times": 1, "error": "internal error: out of luck"}}}}
@@ -24,6 +24,7 @@ def gpu_flavor(cloud: Cloud, count: int = 1) -> str:
     return cloud.flavor(f"gpu{count}", {"pci_passthrough:alias": f"GPU:{count}"})
 
 
+@on_both_deployments
 def test_a_spawn_that_fails_goes_to_the_next_host_and_leaves_nothing_on_the_first(launch: Launch) -> None:
     cloud = launch(fleet(host("bad", [gpu(1)], **FAILS), host("good", [gpu(1), gpu(2)])))
     server = cloud.wait(cloud.boot(gpu_flavor(cloud)), "ACTIVE", "ERROR")
@@ -73,6 +74,7 @@ def test_no_device_says_by_rule_how_many_hosts_fell_and_why(launch: Launch) -> N
     assert server["fault"]["code"] == 500
 
 
+@on_both_deployments
 def test_a_server_deleted_while_it_is_built_is_gone_and_its_device_is_free(launch: Launch) -> None:
     slow = {"simulate": {"delay": {"create_root_disk": 1.0}}}
     cloud = launch(fleet(host("h1", [gpu(1)], **slow)))
@@ -151,11 +153,13 @@ def test_a_spawn_error_about_the_iommu_group_names_its_other_members_f20(launch:
     assert cloud.statuses() == ["available"]
 
 
+@pytest.mark.all_in_one
 def test_a_wrong_device_spec_stops_the_start_and_names_the_host(launch: Launch) -> None:
     with pytest.raises(PciConfigInvalidSpec, match=r"Host h1: .*vendor_id"):
         launch(fleet(host("h1", []), pci={"device_spec": [{"vendor_id": "GPU!"}]}))
 
 
+@pytest.mark.all_in_one
 def test_same_named_aliases_that_disagree_stop_the_start_and_free_the_state_folder(launch: Launch) -> None:
     wrong = [{"name": "GPU", **T4, "device_type": "type-PCI"}, {"name": "GPU", **T4, "device_type": "type-PF"}]
     with pytest.raises(PciInvalidAlias, match="GPU"):
@@ -163,6 +167,7 @@ def test_same_named_aliases_that_disagree_stop_the_start_and_free_the_state_fold
     launch(fleet(host("h1", [])))
 
 
+@pytest.mark.all_in_one
 def test_two_services_cannot_share_a_state_folder(launch: Launch) -> None:
     first = launch(fleet(host("h1", [])))
     second = Cloud(first.folder)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import uuid
 
+import pytest
+
 from jetbridge.virt.simulated import SimulatedConnection
 from tests.system.cloud import Cloud, fleet, gpu, host
 from tests.system.conftest import Launch
+
+pytestmark = pytest.mark.all_in_one
 
 FOREIGN = "11111111-2222-3333-4444-555555555555"
 

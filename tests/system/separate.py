@@ -1,0 +1,155 @@
+"""A Jetbridge of separate processes: an API, two conductors, two schedulers and two computes, as their commands start them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from jetbridge.config.fleet import load_fleet
+from jetbridge.config.options import SETTINGS
+from jetbridge.config.setting import default_of
+from jetbridge.config.settings import Settings
+from jetbridge.db.engine import Database
+from jetbridge.errors import InvalidFleet, JetbridgeError
+from jetbridge.model.context import ADMIN_ID, RequestContext
+from jetbridge.rpc.oslo import OsloBus
+from jetbridge.steps.runtime import Observer, nobody
+from tests.servers.rabbitmq import RabbitNode
+from tests.system.cloud import DEADLINE, Cloud
+
+START_SECONDS = 120.0
+STOP_SECONDS = 60.0
+QUEUES = ("conductor", "scheduler", "fleet")
+
+
+class SeparateCloud(Cloud):
+    """``processes`` by role; each can be killed and started again alone."""
+
+    def __init__(self, folder: Path, rabbit: RabbitNode, settings: Settings | None = None) -> None:
+        super().__init__(folder, settings)
+        self.rabbit = rabbit
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+
+    def start(self, observe: Observer = nobody) -> None:
+        assert observe is nobody, "nobody can look into other processes"
+        self._write_config()
+        names = [host.name for host in load_fleet(self.fleet_file).hosts]
+        half = (len(names) + 1) // 2
+        parts = [part for part in (names[:half], names[half:]) if part]
+        roles = {
+            "api": ["api", "--port", "0"],
+            "conductor": ["conductor"],
+            "conductor-2": ["conductor"],
+            "scheduler": ["scheduler"],
+            "scheduler-2": ["scheduler"],
+        }
+        for number, part in enumerate(parts, 1):
+            hosts = [word for name in part for word in ("--host", name)]
+            roles["compute" if number == 1 else f"compute-{number}"] = ["compute", *hosts]
+        for role, arguments in roles.items():
+            self.begin(role, arguments)
+        try:
+            for role in roles:
+                self.ready(role)
+        except JetbridgeError:
+            self.stop()
+            raise
+        self.client = httpx.Client(
+            base_url=f"{self.url}/compute/v2.1", headers={"OpenStack-API-Version": "compute 2.96"}, timeout=DEADLINE
+        )
+
+    def make_schema(self) -> None:
+        """On a database server nobody does so unasked."""
+        database = Database(str(self.settings.database_connection))
+        database.upgrade()
+        database.close()
+
+    def begin(self, role: str, arguments: Sequence[str]) -> None:
+        common = ["--config-file", str(self._config), "--fleet", str(self.fleet_file), "--state-dir", str(self.state)]
+        self.processes[role] = subprocess.Popen(
+            [sys.executable, "-m", "jetbridge.cli.main", *arguments, *common],
+            stdout=subprocess.PIPE,
+            stderr=(self.folder / f"{role}.stderr").open("w"),
+            text=True,
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, "JETBRIDGE_DEBUG": ""},
+        )
+
+    def ready(self, role: str) -> None:
+        """Raises what the process said when it didn't start."""
+        output = self.processes[role].stdout
+        assert output is not None
+        line = output.readline().split()
+        if not line:
+            self.processes[role].wait(START_SECONDS)
+            raise JetbridgeError((self.folder / f"{role}.stderr").read_text())
+        if role == "api":
+            self.url = line[-1]
+
+    def kill(self, role: str) -> list[str]:
+        """At once, without a word. Answers the command, for ``begin``."""
+        process = self.processes.pop(role)
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+        arguments = list(process.args[3:])  # type: ignore[index]
+        return [str(word) for word in arguments[: arguments.index("--config-file")]]
+
+    def stop(self) -> None:
+        self.client.close()
+        for process in self.processes.values():
+            process.send_signal(signal.SIGTERM)
+        codes = {}
+        for role, process in self.processes.items():
+            codes[role] = process.wait(STOP_SECONDS)
+            assert process.stdout is not None
+            process.stdout.close()
+        failed = {role: code for role, code in codes.items() if code != 0}
+        self.processes.clear()
+        try:
+            hosts = [host.name for host in load_fleet(self.fleet_file).hosts]
+        except InvalidFleet:
+            hosts = []
+        self.rabbit.forget(*QUEUES, *(f"compute.{name}" for name in hosts))
+        assert not failed or not self.url, f"ended with {failed}:\n{self.log()[-3000:]}"
+
+    def update_resources(self, host_name: str) -> None:
+        context = RequestContext(ADMIN_ID, ADMIN_ID, frozenset({"admin"}), "req-test")
+        with ThreadPoolExecutor(1) as pool:
+            bus = OsloBus(self.rabbit.url, pool)
+            bus.start()
+            try:
+                bus.call(context, "compute", "update_resources", {}, source="test", server=host_name)
+            finally:
+                bus.stop()
+
+    def reload(self, content: Mapping[str, Any]) -> dict[str, Any]:
+        raise NotImplementedError("computes of a part of the fleet reload by SIGHUP")
+
+    def log(self) -> str:
+        """Of all processes, by time."""
+        lines = [line for path in self.state.glob("*.log") for line in path.read_text().splitlines()]
+        return "\n".join(sorted(lines))
+
+    @property
+    def _config(self) -> Path:
+        return self.folder / "jetbridge.conf"
+
+    def _write_config(self) -> None:
+        sections: dict[str, list[str]] = {"DEFAULT": [f"transport_url = {self.rabbit.url}"]}
+        for setting in SETTINGS:
+            value = getattr(self.settings, setting.field)
+            if value == default_of(setting) or setting.field == "transport_url":
+                continue
+            values = value if setting.multi else [",".join(value) if isinstance(value, tuple) else value]
+            sections.setdefault(setting.group, []).extend(f"{setting.name} = {one}" for one in values)
+        self._config.write_text("".join(f"[{name}]\n" + "\n".join(rows) + "\n" for name, rows in sections.items()))

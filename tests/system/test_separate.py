@@ -1,0 +1,159 @@
+"""Services as processes of their own: what only several can do to each other, and what RabbitMQ can do to them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jetbridge.config.settings import Settings
+from tests.servers.rabbitmq import RabbitNode
+from tests.system.cloud import fleet, gpu, host
+from tests.system.separate import SeparateCloud
+from tests.system.test_boot_races import boot_at_once, check_journals, delete_all
+
+QUICK = Settings(service_down_time=6, report_interval=1, update_resources_interval=2)
+"""Deaths are noticed soon."""
+
+Begin = Callable[..., SeparateCloud]
+
+
+@pytest.fixture
+def begin(tmp_path: Path, rabbit: RabbitNode, database: str | None) -> Iterator[Begin]:
+    with ExitStack() as stack:
+
+        def start(content: dict[str, Any], settings: Settings | None = None) -> SeparateCloud:
+            wanted = replace(settings or Settings(), database_connection=database)
+            cloud = SeparateCloud(tmp_path, rabbit, wanted)
+            cloud.write_fleet(content)
+            if database is not None:
+                cloud.make_schema()
+            stack.callback(cloud.stop)
+            cloud.start()
+            return cloud
+
+        yield start
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_forty_boots_at_once_with_two_of_everything_are_ten_active(begin: Begin) -> None:
+    cloud = begin(fleet(host("h1", [gpu(bus) for bus in range(5)]), host("h2", [gpu(bus) for bus in range(5)])))
+    flavor = cloud.flavor("gpu1", {"pci_passthrough:alias": "GPU:1"})
+    servers = boot_at_once(cloud, flavor, 40)
+    assert sorted(str(server["status"]) for server in servers) == ["ACTIVE"] * 10 + ["ERROR"] * 30
+    assert cloud.statuses() == ["allocated"] * 10
+    for server in servers:
+        if server["status"] == "ERROR":
+            assert "No valid host" in str(server["fault"])
+    check_journals(cloud)
+    log = cloud.log()
+    for role in ("conductor", "conductor-2"):
+        assert "goes to host" in (cloud.state / f"{role}.log").read_text(), log[-2000:]
+    delete_all(cloud, servers)
+    assert cloud.statuses() == ["available"] * 10
+    assert cloud.sql("SELECT count(*) FROM builds WHERE state = 'running'") == [(0,)]
+    assert cloud.sql("SELECT count(*) FROM instances WHERE compute_node_id IS NOT NULL AND deleted = 0") == [(0,)]
+
+
+@pytest.mark.timeout(600)
+def test_rabbitmq_restarts_in_the_middle_of_twenty_boots(begin: Begin, rabbit: RabbitNode) -> None:
+    slow = {"simulate": {"delay": {"create_root_disk": 0.5}}}
+    cloud = begin(
+        fleet(host("h1", [gpu(bus) for bus in range(8)], **slow), host("h2", [gpu(bus) for bus in range(8)], **slow)),
+        replace(QUICK, service_down_time=20),
+    )
+    flavor = cloud.flavor("gpu1", {"pci_passthrough:alias": "GPU:1"})
+
+    def boot(number: int) -> str | None:
+        if number >= 4:
+            assert restarting.wait(60)
+        answer = cloud.client.post(
+            "/servers",
+            json={"server": {"name": f"s{number}", "flavorRef": flavor, "imageRef": image, "networks": "none"}},
+        )
+        assert answer.status_code in (202, 503), answer.text
+        return answer.json()["server"]["id"] if answer.status_code == 202 else None
+
+    image = cloud.image()
+    restarting = threading.Event()
+    with ThreadPoolExecutor(20) as pool:
+        booting = [pool.submit(boot, number) for number in range(20)]
+        cloud.until(lambda: "claimed" in cloud.statuses(), "builds are under way")
+        rabbit.stop()
+        restarting.set()
+        rabbit.start()
+        ids = [server_id for server_id in (boot.result() for boot in booting) if server_id]
+    servers = [cloud.wait(server_id, "ACTIVE", "ERROR") for server_id in ids]
+    for server in servers:
+        if server["status"] == "ERROR":
+            assert server["fault"]["message"]
+    assert sum(server["status"] == "ACTIVE" for server in servers) == 16
+    assert cloud.statuses() == ["allocated"] * 16
+    check_journals(cloud)
+    delete_all(cloud, servers)
+    assert cloud.statuses() == ["available"] * 16
+    assert cloud.domains("h1") == cloud.domains("h2") == {}
+    assert cloud.sql("SELECT count(*) FROM builds WHERE state = 'running'") == [(0,)]
+
+
+@pytest.mark.timeout(600)
+def test_a_compute_that_is_killed_in_the_middle_cleans_up_when_it_returns_and_its_peers_go_on(begin: Begin) -> None:
+    slow = {"simulate": {"delay": {"start_domain": 15.0}}}
+    cloud = begin(fleet(host("h1", [gpu(1)], **slow), host("h2", [gpu(1)])), QUICK)
+    flavor = cloud.flavor("gpu1", {"pci_passthrough:alias": "GPU:1"})
+    ids = [cloud.boot(flavor, f"s{number}") for number in range(2)]
+    cloud.until(lambda: cloud.statuses("h1") == ["claimed"], "the device of h1 is claimed")
+    [on_h1] = [server_id for server_id in ids if cloud.owned(server_id) and cloud.show(server_id)["status"] == "BUILD"]
+    command = cloud.kill("compute")
+    [other] = set(ids) - {on_h1}
+    assert cloud.wait(other, "ACTIVE", "ERROR")["status"] == "ACTIVE"
+    for conductor in ("conductor", "conductor-2"):
+        cloud.begin(conductor + "-again", cloud.kill(conductor))
+        cloud.ready(conductor + "-again")
+    cloud.begin("compute", command)
+    cloud.ready("compute")
+    server = cloud.wait(on_h1, "ERROR")
+    assert "stopped in step start on host h1: the process that worked on it is gone" in server["fault"]["message"]
+    assert cloud.statuses("h1") == ["available"]
+    assert cloud.domains("h1") == {}
+    assert cloud.show(other)["status"] == "ACTIVE"
+
+
+@pytest.mark.timeout(600)
+def test_what_runs_is_told_and_what_may_not_run_is_refused(begin: Begin) -> None:
+    cloud = begin(fleet(host("h1", [gpu(1)]), host("h2", [gpu(1)])), QUICK)
+    status = cloud.client.get(f"{cloud.url}/jetbridge/v1/status").json()
+    up = {service["binary"]: 0 for service in status["services"]}
+    for service in status["services"]:
+        assert service["state"] == "up", service
+        up[service["binary"]] += 1
+    assert up == {"nova-conductor": 2, "nova-scheduler": 2}
+    assert status["hosts"] == {"up": 2, "down": 0}
+    for role, arguments, words in (
+        ("second-api", ["api", "--port", "0"], "is used by another jetbridge"),
+        ("rival", ["compute", "--host", "h2"], "Host h2 is served by another jetbridge compute"),
+        ("nobody", ["compute", "--host", "h9"], "no host is named h9"),
+    ):
+        cloud.begin(role, arguments)
+        process = cloud.processes.pop(role)
+        assert process.wait(60) == 1
+        assert process.stdout is not None
+        process.stdout.close()
+        assert words in (cloud.folder / f"{role}.stderr").read_text()
+    cloud.kill("conductor-2")
+    told = cloud.until(
+        lambda: [
+            service
+            for service in cloud.client.get(f"{cloud.url}/jetbridge/v1/status").json()["services"]
+            if service["state"] == "down"
+        ],
+        "the killed conductor is told",
+    )
+    assert [service["binary"] for service in told] == ["nova-conductor"]
