@@ -12,6 +12,14 @@ from tests.servers.rabbitmq import RabbitNode
 DatabaseServers = Callable[[str], DatabaseServer]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """For runs that are drawn by chance: the seed that a failure names gives it again."""
+    parser.addoption(
+        "--seed", type=int, help="seed of random runs; without it: a fixed one in short runs, any in long ones"
+    )
+    parser.addoption("--operations", type=int, help="how many random operations")
+
+
 @pytest.fixture(scope="session")
 def database_server() -> Iterator[DatabaseServers]:
     """``database_server("postgresql")`` or ``("mariadb")``: running, one of each for the whole session."""

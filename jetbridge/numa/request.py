@@ -14,7 +14,8 @@ PAGE_WORDS = ("small", "large", "any")
 """Page requests that leave the size to the host."""
 
 _UNITS_KIB = {"": 1, "K": 1, "M": 1024, "G": 1024 * 1024}
-_PAGE_SIZE = re.compile(r"(?P<number>\d+)\s*(?:(?P<unit>[KMG])(?:I?B)?)?", re.IGNORECASE)
+_PAGE_SIZE = re.compile(r"(?P<number>\d{1,12})\s*(?:(?P<unit>[KMG])(?:I?B)?)?", re.IGNORECASE | re.ASCII)
+_NUMBER = re.compile(r"\d{1,12}", re.ASCII)  # longer ones are surely typing errors, and some Python refuses to read
 _PER_CELL = re.compile(r"hw[:_]numa_(?:cpus|mem)\.(?P<cell>.*)")
 
 
@@ -214,7 +215,7 @@ def _node_count(asked: Asked, vcpus: int) -> int | None:
     value = asked.agreed()
     if value is None:
         return None
-    if not value.isascii() or not value.isdigit() or int(value) < 1:
+    if not _NUMBER.fullmatch(value) or int(value) < 1:
         raise asked.refusal("use a whole number from 1 on")
     if int(value) > vcpus:
         raise asked.refusal(f"the flavor has {vcpus} VCPUs and every node needs at least one")
@@ -280,7 +281,7 @@ def _memory_per_cell(settings: _Settings, nodes: int, memory_mb: int) -> Sequenc
     cells = []
     for asked in given:
         text = asked.value or ""
-        if not text.isascii() or not text.isdigit() or int(text) < 1:
+        if not _NUMBER.fullmatch(text) or int(text) < 1:
             raise asked.refusal("use a whole number of MiB, 1 or more")
         cells.append(int(text))
     if sum(cells) != memory_mb:

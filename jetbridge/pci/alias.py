@@ -32,7 +32,7 @@ def parse_aliases(values: Sequence[str], *, pci_in_placement: bool = False) -> A
 def _parse_one(value: str) -> Alias:
     try:
         fields = json.loads(value)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PciInvalidAlias(reason=f"{value!r} is not JSON: {error}") from None
     if not isinstance(fields, dict):
         raise PciInvalidAlias(reason=f"expected an object, got {value!r}: write one alias per option value")

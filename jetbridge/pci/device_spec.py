@@ -135,7 +135,7 @@ def card_serial(capabilities: object) -> str | None:
 def _lines(value: str) -> list[dict[str, Any]]:
     try:
         parsed = json.loads(value)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PciConfigInvalidSpec(reason=f"{value!r} is not JSON: {error}") from None
     lines = [parsed] if isinstance(parsed, dict) else parsed
     if not isinstance(lines, list):

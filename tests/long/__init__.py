@@ -1,0 +1,1 @@
+"""Long runs from a seed: `make test-long`."""

@@ -1,0 +1,31 @@
+"""Short runs of what `make test-long` does at length: random operations, random input. `--seed` draws others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.long.driver import run
+from tests.long.fuzz import Fuzzer, told
+from tests.long.operations import operations
+
+SEED = 1
+OPERATIONS = 120
+INPUTS = 4000
+
+
+def test_random_operations_break_nothing(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    seed = request.config.getoption("--seed") or SEED
+    count = request.config.getoption("--operations") or OPERATIONS
+    counts = run(tmp_path, list(operations(seed, count)), f"pytest tests/long --seed {seed} --operations {count}")
+    assert counts["ACTIVE"], counts
+    assert counts["died"], counts
+
+
+def test_every_input_ends_in_a_clear_error_or_a_right_result(request: pytest.FixtureRequest) -> None:
+    seed = request.config.getoption("--seed") or SEED
+    fuzzer = Fuzzer(seed)
+    fuzzer.run(INPUTS)
+    assert not fuzzer.findings, told(fuzzer, seed)
+    assert all(count > INPUTS // 500 for count in fuzzer.accepted.values()), "it tries nothing that is right"
