@@ -16,7 +16,7 @@ from jetbridge.compute.build import BUILD_STEPS, BuildContext, end_build, give_e
 from jetbridge.compute.delete import delete_server
 from jetbridge.compute.host import AgentHost, about
 from jetbridge.compute.power import info_of, record_state, state_for
-from jetbridge.db import builds, compute_nodes, pci_devices, servers
+from jetbridge.db import actions, builds, compute_nodes, pci_devices, servers
 from jetbridge.db.builds import Build
 from jetbridge.db.servers import ServerFilter
 from jetbridge.errors import DomainNotFound, HypervisorError, JetbridgeError, ServerNotFound
@@ -145,12 +145,18 @@ def _resume_tasks(host: AgentHost, ledgers: _Ledgers, starting: bool) -> bool:
                 tracker.release(host, None, server.uuid, ledgers.node_id)
                 _give_up_build(host, server)
             else:
+                _end_actions(host, server)  # before the task ends: then the next request may begin one
                 record_state(host, server, info_of(host, server), task_ended=True)
                 logger.warning(
                     "Task %s of server %s was lost", server.task_state, server.uuid, extra=about(None, server.uuid)
                 )
 
     return resumed
+
+
+def _end_actions(host: AgentHost, server: Server) -> None:
+    message = f"The process that worked on task {server.task_state} is gone: ask again."
+    host.database.write(lambda conn: actions.finish_all(conn, server.uuid, error=message, now=host.now()))
 
 
 def _give_up_build(host: AgentHost, server: Server) -> None:

@@ -32,9 +32,6 @@ def reconcile_unplaced(
     with database.read() as conn:
         dead = builds.dead(conn, now=now(), service_down_time=service_down_time, gone_owners=gone_owners)
         unbegun = [build for build in dead if build.step is None and build.kind == "build"]
-        building = servers.find(conn, ServerFilter(vm_states=frozenset({VmState.BUILDING})))
-        deleting = servers.find(conn, ServerFilter(task_states=frozenset({TaskState.DELETING})))
-        running = {build.instance_uuid for build in builds.running(conn)}
     silent = now() - timedelta(seconds=service_down_time)
 
     def forgotten(server: Server) -> bool:
@@ -44,6 +41,10 @@ def reconcile_unplaced(
     ended = 0
     for build in unbegun:
         ended += _fail(database, build.instance_uuid, build.id, "the process that was scheduling it is gone", now)
+    with database.read() as conn:  # only now: a build that was just ended must not hold back the delete of its server
+        building = servers.find(conn, ServerFilter(vm_states=frozenset({VmState.BUILDING})))
+        deleting = servers.find(conn, ServerFilter(task_states=frozenset({TaskState.DELETING})))
+        running = {build.instance_uuid for build in builds.running(conn)}
     for server in building:
         if server.task_state is not TaskState.DELETING and forgotten(server):
             ended += _fail(database, server.uuid, None, "the request was lost before it was scheduled", now)

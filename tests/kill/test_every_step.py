@@ -104,6 +104,23 @@ def test_a_killed_delete_is_finished_and_its_request_answered(cloud: MortalCloud
     journals.check()
 
 
+@pytest.mark.parametrize("action", ["os-stop", "reboot"])
+def test_an_operation_whose_process_dies_ends_and_its_request_is_answered(cloud: MortalCloud, action: str) -> None:
+    cloud.start()
+    server_id = cloud.boot(cloud.flavor("g", GPU))
+    cloud.wait(server_id, "ACTIVE")
+    cloud.arm(Death("stop_server" if action == "os-stop" else "reboot_server", SENT))
+    with suppress(httpx.TransportError):
+        cloud.act(server_id, action, {"type": "HARD"} if action == "reboot" else None)
+    cloud.await_death()
+    cloud.start()
+    check_at_rest(cloud)
+    history = cloud.client.get(f"/servers/{server_id}/os-instance-actions").json()["instanceActions"]
+    assert [(entry["action"], entry["message"]) for entry in history][:1] == [(action.removeprefix("os-"), "Error")]
+    cloud.act(server_id, "reboot", {"type": "HARD"})
+    cloud.wait(server_id, "ACTIVE")
+
+
 def _recorded(death: Death) -> str:
     """The step that the record names: a step counts from its record on; the first one from when the host took the build."""
     names = [step.name for step in FLOWS["build"]]

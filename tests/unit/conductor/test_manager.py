@@ -307,6 +307,21 @@ def test_requests_that_a_dead_process_left_get_an_answer_at_start(database: Data
         assert servers.get_many(conn, [deleting]) == {}
 
 
+def test_a_delete_is_finished_in_the_pass_that_ends_the_dead_build_of_its_server(database: Database) -> None:
+    stage = Stage(database, [], [])
+    server = stage.server()
+
+    def write(conn: Connection) -> None:
+        builds.start(conn, server, "dead")
+        servers.set_task_state(conn, server, None, TaskState.DELETING)
+
+    database.write(write)
+    reconcile_unplaced(database, now=utcnow, service_down_time=60, gone_owners={"dead"}, starting=True)
+    with database.read() as conn:
+        assert servers.get_many(conn, [server]) == {}
+        assert builds.running(conn) == ()
+
+
 def test_what_a_living_process_works_on_is_left_alone(database: Database) -> None:
     stage = Stage(database, [], [])
     fresh, scheduling = stage.server(), stage.server()
