@@ -234,12 +234,13 @@ def _free_cores(host: HostCell, free: frozenset[int]) -> CpuGroups:
     """The free threads of every core, cores in the order of their first thread."""
     grouped = frozenset[int]().union(*host.siblings)
     cores = [sorted(group & free) for group in host.siblings] + [[cpu] for cpu in free - grouped]
-    return sorted(core for core in cores if core)
+    return sorted(cores)
 
 
 def _pack(cores: CpuGroups, count: int, fewest: int) -> list[int] | None:
-    """``count`` CPUs, as many threads of a core as possible, the same number on each but the last."""
-    for threads in range(max((len(core) for core in cores), default=0), fewest - 1, -1):
+    """``count`` CPUs, as many threads of a core as possible, the same number on each but the last; None: too few ``cores``
+    have ``fewest`` threads. There is at least one core."""
+    for threads in range(max(len(core) for core in cores), fewest - 1, -1):
         packed = [cpu for core in cores if len(core) >= threads for cpu in core[:threads]]
         if len(packed) >= count:
             return packed[:count]

@@ -74,8 +74,9 @@ def _fit_cells(
     plans = _plans(cells, guest, limits)
     fits = [[isinstance(plan, CellPlan) for plan in row] for row in plans]
     for row in plans:
-        if all(isinstance(plan, Shortage) for plan in row):
-            return _shortage_refusal([plan for plan in row if isinstance(plan, Shortage)])
+        shortages = [plan for plan in row if isinstance(plan, Shortage)]
+        if len(shortages) == len(row):
+            return _shortage_refusal(shortages)
     sockets = {cell.id: cell.socket for cell in host.cells}
     usable = frozenset(cell.id for at, cell in enumerate(cells) if any(row[at] for row in fits))
     refusals: list[Refusal] = []
@@ -85,17 +86,14 @@ def _fit_cells(
         if isinstance(near, Choice):
             return near
         refusals.append(near)
-        if len(refusals) > 1 or not devices.order_free:
-            return None
         # The first no is the time to ask whether any place could do: more cells, or no cells at all, never fit worse.
-        for cells_or_none in (None, AffinityCells(usable, sockets)):
-            anywhere = fit(pools, requests, cells_or_none, providers)
-            if isinstance(anywhere, Refusal):
-                return anywhere
-        return None
+        return refused_anywhere() if len(refusals) == 1 and devices.order_free else None
 
-    columns = zip(*fits, strict=True)
-    classes = [(column, devices.looks_of(cell)) for cell, column in zip(cells, columns, strict=True)]
+    def refused_anywhere() -> Refusal | None:
+        answers = (fit(pools, requests, near, providers) for near in (None, AffinityCells(usable, sockets)))
+        return next((answer for answer in answers if isinstance(answer, Refusal)), None)
+
+    classes = [(tuple(row[at] for row in fits), devices.looks_of(cell)) for at, cell in enumerate(cells)]
     groups = [cell.socket for cell in cells] if devices.by_socket else None
     try:
         found: tuple[tuple[int, ...], Choice | Refusal] | None = find_placement(fits, classes, accept, groups=groups)
@@ -172,15 +170,11 @@ class _Devices:
         Then more host cells never fit worse, and cells with equal devices can change places.
         """
         whole = {pool.address for pool in self.pools if pool.dev_type is DeviceType.PF}
-        if any(pool.address in whole for pool in self.pools if pool.dev_type in VIRTUAL):
-            return False
-        for users in {self._wanted.users(pool) for pool in self.pools}:
-            sharing = [self._requests[at] for at in users]
-            if len({request.policy for request in sharing}) > 1:
-                return False
-            if any(users != other and users & other for other in {self._wanted.users(pool) for pool in self.pools}):
-                return False
-        return True
+        in_parts = {pool.address for pool in self.pools if pool.dev_type in VIRTUAL}
+        sharing = {self._wanted.users(pool) for pool in self.pools}
+        share_policy = all(len({self._requests[at].policy for at in users}) == 1 for users in sharing)
+        share_all_or_none = sum(len(users) for users in sharing) == len(frozenset[int]().union(*sharing))
+        return whole.isdisjoint(in_parts) and share_policy and share_all_or_none
 
     def looks_of(self, cell: HostCell) -> Hashable:
         """What the device fit can see of a host cell: cells with equal answers can change places, within a socket where sockets

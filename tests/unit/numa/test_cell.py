@@ -51,6 +51,15 @@ def test_siblings_that_are_not_for_pinning_don_t_make_a_core_of_two_threads() ->
     assert isinstance(fit_server(half, guest(dedicated=2), (), ()), ServerFit)
 
 
+def test_as_many_threads_on_each_core_before_single_cpus_in_order() -> None:
+    """Three cores, of two of which one thread is pinned: three guest CPUs get a core each."""
+    cell = replace(host_cell(0, dedicated=6, threads=2), pinned=frozenset({3, 5}))
+    answer = fit_server(host(cell), guest(dedicated=3), (), ())
+    assert isinstance(answer, ServerFit)
+    assert answer.guest is not None
+    assert answer.guest.cells[0].pinning == {0: 0, 1: 2, 2: 4}
+
+
 def test_the_hint_is_of_the_cell_that_came_nearest_and_equal_wants_are_told_once() -> None:
     cells = host(host_cell(0, dedicated=4, pinned=3), host_cell(1, dedicated=4, pinned=1))
     answer = fit_server(cells, guest(dedicated=4), (), ())

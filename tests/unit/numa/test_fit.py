@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from jetbridge.numa.fit import ServerFit, fit_server
-from jetbridge.numa.topology import HostTopology, NumaLimits
+from jetbridge.numa.topology import GuestTopology, HostTopology, NumaLimits
 from jetbridge.numa.usage import with_usage
 from jetbridge.pci.device import DeviceType
 from jetbridge.pci.fit import Refusal
@@ -256,3 +257,94 @@ def test_f8_a_search_that_gives_up_says_so() -> None:
         hint="use fewer NUMA nodes, or a PCI NUMA policy that is less strict",
     )
     assert answer == Refusal((reason,))
+
+
+def test_without_a_word_on_packing_guests_spread() -> None:
+    cells = host(host_cell(0, shared=4, memory_usage_mb=512), host_cell(1, shared=4))
+    assert host_cells(fit_server(cells, guest(shared=1), (), ())) == [1]
+
+
+def kind(letter: str, node: int | None, bus: int, dev_type: DeviceType = DeviceType.PCI, count: int = 1) -> Pool:
+    return Pool("10de", f"000{letter}", node, dev_type, f"0000:{bus:02x}:00.0", count)
+
+
+def wants_kinds(letters: str, policy: str, name: str, dev_type: str | None = None) -> PciRequest:
+    asked = {} if dev_type is None else {"dev_type": dev_type}
+    spec = tuple({"product_id": f"000{letter}", **asked} for letter in letters)
+    return PciRequest(f"id-of-{name}", 1, spec, name, numa_policy=NumaPolicy(policy))
+
+
+# Cell 2 has the device that request FAR requires and no CPU: no placement fits. Where more host cells never fit worse, the
+# refusal is that of all cells the guest could lie on; else that of the first placement looked at.
+FAR = wants_kinds("f", "required", "FAR")
+ORDER_CASES: dict[str, tuple[list[Pool], list[PciRequest], str]] = {
+    "one request": ([], [], "0, 1"),
+    "requests that share all": (
+        [kind("a", 0, 1), kind("a", 0, 2)],
+        [wants_kinds("a", "preferred", "A"), wants_kinds("a", "preferred", "B")],
+        "0, 1",
+    ),
+    "requests that share none": (
+        [kind("a", 0, 1), kind("b", 0, 2)],
+        [wants_kinds("a", "preferred", "A"), wants_kinds("b", "legacy", "B")],
+        "0, 1",
+    ),
+    "requests that share some": (
+        [kind("a", 0, 1), kind("b", 0, 2)],
+        [wants_kinds("ab", "preferred", "A"), wants_kinds("b", "preferred", "B")],
+        "0",
+    ),
+    "requests that share all under other policies": (
+        [kind("a", 0, 1), kind("a", 0, 2)],
+        [wants_kinds("a", "preferred", "A"), wants_kinds("a", "legacy", "B")],
+        "0",
+    ),
+    "VFs alone": (
+        [kind("a", 0, 1, DeviceType.VF, 2)],
+        [wants_kinds("a", "preferred", "A")],
+        "0, 1",
+    ),
+    "PFs alone": (
+        [kind("a", 0, 1, DeviceType.PF)],
+        [wants_kinds("a", "preferred", "A", "type-PF")],
+        "0, 1",
+    ),
+    "a card whole and in parts": (
+        [kind("a", 0, 1, DeviceType.VF), kind("a", 0, 2, DeviceType.VF), kind("b", 0, 2, DeviceType.PF)],
+        [wants_kinds("a", "preferred", "A"), wants_kinds("b", "preferred", "B", "type-PF")],
+        "0",
+    ),
+    "a card whole, another in parts": (
+        [kind("a", 0, 1, DeviceType.VF, 2), kind("b", 0, 2, DeviceType.PF)],
+        [wants_kinds("a", "preferred", "A"), wants_kinds("b", "preferred", "B", "type-PF")],
+        "0, 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ORDER_CASES)
+def test_the_refusal_speaks_for_all_cells_only_where_more_cells_never_fit_worse(name: str) -> None:
+    pools, requests, nodes = ORDER_CASES[name]
+    cells = host(host_cell(0, shared=1), host_cell(1, shared=1), host_cell(2))
+    answer = fit_server(cells, guest(shared=1), [*pools, kind("f", 2, 9)], [*requests, FAR])
+    assert isinstance(answer, Refusal)
+    text = "1 device matches, on NUMA node 2, but policy required allows only the guest's NUMA node"
+    assert answer.reasons[0].text == f"{text} {nodes}: 0 left"
+
+
+def test_a_cell_that_only_one_of_the_guest_s_cells_fits_on_counts_as_a_place() -> None:
+    """The second guest cell is too large for cell 0, the only one with device B; the first placement lies elsewhere."""
+    cells = host(host_cell(0, shared=1), host_cell(1, shared=2), host_cell(2, shared=2))
+    small, large = guest(2, shared=1).cells
+    asked = GuestTopology((small, replace(large, cpus=frozenset({1, 2}))))
+    pools = [kind("a", 1, 1), kind("a", 1, 2), kind("a", 2, 3), kind("a", 2, 4), kind("b", 0, 5)]
+    requests = [wants_kinds("a", "required", "A"), wants_kinds("b", "required", "B")]
+    assert host_cells(fit_server(cells, asked, pools, requests)) == [0, 1]
+
+
+def test_a_placement_is_found_though_all_cells_together_would_be_refused() -> None:
+    """With every cell in reach the first request takes the VF of the card that the second wants whole."""
+    cells = host(host_cell(0, shared=1), host_cell(1, shared=1))
+    pools = [kind("a", 0, 1, DeviceType.VF), kind("b", 0, 1, DeviceType.PF), kind("a", 1, 2, DeviceType.VF)]
+    requests = [wants_kinds("a", "required", "PART"), wants_kinds("b", "preferred", "WHOLE", "type-PF")]
+    assert host_cells(fit_server(cells, guest(shared=1), pools, requests)) == [1]

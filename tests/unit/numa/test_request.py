@@ -46,13 +46,21 @@ def test_a_contradicting_image_is_forbidden_and_bad_values_are_bad_requests() ->
 
 @pytest.mark.parametrize(
     ("text", "cpus"),
-    [("0", {0}), ("0-2", {0, 1, 2}), (" 1 , 3 ", {1, 3}), ("^1,0-2", {0, 2}), ("0-1,^0-1", set()), ("5-5", {5})],
+    [
+        ("65535", {65535}),
+        ("0", {0}),
+        ("0-2", {0, 1, 2}),
+        (" 1 , 3 ", {1, 3}),
+        ("^1,0-2", {0, 2}),
+        ("0-1,^0-1", set()),
+        ("5-5", {5}),
+    ],
 )
 def test_cpu_lists(text: str, cpus: set[int]) -> None:
     assert parse_cpu_list(text) == cpus
 
 
-@pytest.mark.parametrize("text", ["", "a", "1-", "-1", "2-1", "0,,1", "0-99999", "1.5", "٣"])
+@pytest.mark.parametrize("text", ["", "a", "1-", "-1", "2-1", "0,,1", "65536", "0-65536", "0-99999", "1.5", "٣"])
 def test_what_is_no_cpu_list(text: str) -> None:
     with pytest.raises(ValueError, match=r"CPU|range"):
         parse_cpu_list(text)

@@ -72,8 +72,11 @@ def test_stored_and_read_again_it_is_the_same(topology: HostTopology | GuestTopo
 
 
 def test_what_an_older_agent_stored_is_read_with_defaults() -> None:
-    cell = {"id": 0, "cpus": [0], "pinnable": [], "memory_mb": 512}
+    cell = {"id": 0, "cpus": [0], "pinnable": [], "memory_mb": 512, "pages": [{"size_kb": 4, "total": 131072}]}
     assert topology_from_json({"kind": "host", "cells": [cell]}) == host(
+        replace(host_cell(0, shared=1, memory_mb=512, pages=[[4, 131072]]), siblings=(), socket=None)
+    )
+    assert topology_from_json({"kind": "host", "cells": [{**cell, "pages": []}]}) == host(
         replace(host_cell(0, shared=1, memory_mb=512), siblings=(), socket=None)
     )
 
