@@ -7,26 +7,26 @@ by record, that is when our tables know its UUID; others are never touched.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
 from jetbridge.compute import domain, tracker
 from jetbridge.compute.build import BUILD_STEPS, BuildContext, end_build, give_error
 from jetbridge.compute.delete import delete_server
+from jetbridge.compute.holders import holders_of, note_holders
 from jetbridge.compute.host import AgentHost, about
 from jetbridge.compute.power import info_of, record_state, state_for
 from jetbridge.db import actions, builds, compute_nodes, pci_devices, servers
 from jetbridge.db.builds import Build
 from jetbridge.db.servers import ServerFilter
-from jetbridge.errors import DomainNotFound, HypervisorError, JetbridgeError, ServerNotFound
+from jetbridge.errors import HypervisorError, ServerNotFound
 from jetbridge.model.context import ADMIN_ID, RequestContext
 from jetbridge.model.server import Server, TaskState, VmState
 from jetbridge.model.verdict import Selection
 from jetbridge.pci.device import PciDevice, Status
 from jetbridge.steps.runtime import begun_steps, undo_steps
 from jetbridge.virt.connection import DomainInfo
-from jetbridge.virt.guest import hostdevs_of
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +58,7 @@ def reconcile(host: AgentHost, *, gone_owners: Collection[str] = (), starting: b
         if _resume_tasks(host, ledgers, starting) or _free_stray_devices(host, ledgers):
             ledgers = _look(host, node.id)
         _follow_domains(host, ledgers)
+        note_holders(host, node.id, starting=starting)
     except HypervisorError as error:
         logger.warning("Host %s is not reconciled: %s", host.name, error)
 
@@ -208,7 +209,7 @@ def _free_stray_devices(host: AgentHost, ledgers: _Ledgers) -> bool:
     if not strays:
         return False
     freed: list[PciDevice] = []
-    held = _held_by_domains(host, ledgers.domains.values())
+    held = holders_of(host, ledgers.domains.values())
     for uuid in sorted({str(device.instance_uuid) for device in strays}):
         mine = [device for device in strays if device.instance_uuid == uuid]
         for device in mine:
@@ -217,7 +218,7 @@ def _free_stray_devices(host: AgentHost, ledgers: _Ledgers) -> bool:
                     "Device %s of host %s has no owner with a right to it, but domain %s runs with it: it is not freed",
                     device.identity,
                     host.name,
-                    held[device.address],
+                    held[device.address].name,
                     extra=about(None, uuid),
                 )
         with host.locks.try_hold(uuid) as free:
@@ -251,23 +252,6 @@ def _follow_domains(host: AgentHost, ledgers: _Ledgers) -> None:
                     info.state if info else "gone",
                     extra=about(None, server.uuid),
                 )
-
-
-def _held_by_domains(host: AgentHost, domains: Iterable[DomainInfo]) -> dict[str, str]:
-    """Address to the running domain that holds the function."""
-    held = {}
-    for info in domains:
-        if info.state not in ("running", "paused"):
-            continue
-        try:
-            xml = host.connection.domain_xml(info.name)
-        except DomainNotFound:
-            continue
-        try:
-            held.update({str(address): info.name for address in hostdevs_of(xml)})
-        except JetbridgeError as error:
-            logger.warning("Domain %s on host %s can't be read: %s", info.name, host.name, error)
-    return held
 
 
 def _has_right(host: AgentHost, uuid: str, node_id: int) -> bool:

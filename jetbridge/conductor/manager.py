@@ -72,6 +72,7 @@ class ConductorManager:
         silent = self._now() - timedelta(seconds=self._settings.service_down_time)
         with self._database.read() as conn:
             quiet = [build for build in builds.quiet(conn, self._owner, silent) if build.step is None and build.host]
+        self._end_unsent()
         sent = 0
         for known in quiet:
             build = self._database.write(
@@ -88,6 +89,23 @@ class ConductorManager:
                 self._reschedule(context, build, build.attempts, build.tried_hosts, reason)
                 sent += 1
         return sent
+
+    def _end_unsent(self) -> None:
+        """Builds that this process was to send to a host, and whose handler died of an error that nobody foresaw. One that still runs
+        after that long finds its build over, and sends nothing."""
+        limit = self._now() - timedelta(seconds=2 * self._settings.service_down_time)
+        with self._database.read() as conn:
+            unsent = [
+                build for build in builds.quiet(conn, self._owner, limit) if build.step is None and not build.host
+            ]
+            found = servers.get_many(conn, [build.instance_uuid for build in unsent])
+        for build in unsent:
+            if build.kind == "build":
+                error = JetbridgeError(
+                    "The build stopped in step scheduling: the conductor failed in the middle of it, its log says why. Delete the server"
+                    " and create it again."
+                )
+                self._fail(context_of(found.get(build.instance_uuid)), build.instance_uuid, build, error)
 
     def build_failed(self, context: RequestContext, payload: Payload) -> None:
         """A host gave a build back: another host, the same question again, or the end of it. A message that comes twice finds the

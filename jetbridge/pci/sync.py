@@ -170,7 +170,9 @@ def _matched(
 
 
 def _follow(device: PciDevice, report: Report, spec: DeviceSpec) -> PciDevice:
-    known = replace(device, condition=Condition.CLEANING if device.condition is Condition.CLEANING else Condition.OK)
+    # A report of the host doesn't say whether it is clean, or who runs with it.
+    kept = device.condition in (Condition.CLEANING, Condition.HELD)
+    known = replace(device, condition=device.condition if kept else Condition.OK)
     if not device.owned:
         return replace(update_device(known, report, spec), stale_update=None)
     noted = _as_before_use(device, report)
