@@ -18,6 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--seed", type=int, help="seed of random runs; without it: a fixed one in short runs, any in long ones"
     )
     parser.addoption("--operations", type=int, help="how many random operations")
+    parser.addoption("--long", action="store_true", help="try properties on many more examples, other ones each time")
 
 
 @pytest.fixture(scope="session")
