@@ -260,7 +260,7 @@ class MessageTimeout(ServiceUnavailable):
 
 
 class UnknownDestination(ServiceUnavailable):
-    template = "Nobody serves {topic}"
+    template = "Nobody serves {topic}: its service is stopped or gone, `openstack compute service list` shows which run"
 
 
 # --- database ---------------------------------------------------------------------------------

@@ -88,7 +88,9 @@ def printable(text: str) -> str:
 
 def from_error(path: str, error: JetbridgeError) -> JSONResponse:
     if error.http_status >= 500:
-        logger.error("%s while serving %s: %s", error.code, path, error.message, exc_info=error)
+        # What isn't there now (503) is a state of the world that its message tells; where the code stood adds nothing.
+        surprise = error if error.http_status == 500 else None
+        logger.error("%s while serving %s: %s", error.code, path, error.message, exc_info=surprise)
     return fault(path, error.http_status, error.message, code=error.code)
 
 

@@ -84,10 +84,14 @@ def test_a_server_that_never_had_a_host_can_only_be_deleted(cloud: Cloud) -> Non
     assert cloud.ask("DELETE", f"/servers/{server_id}").status_code == 204
 
 
-def test_an_agent_that_is_gone_leaves_the_server_as_it_was(cloud: Cloud, running: str) -> None:
+def test_an_agent_that_is_gone_leaves_the_server_as_it_was(
+    cloud: Cloud, running: str, caplog: pytest.LogCaptureFixture
+) -> None:
     cloud.services.bus.withdraw("compute", server="gpu001")
     answer = act(cloud, running, {"os-stop": None})
     assert answer.status_code == 503
+    assert "openstack compute service list" in message(answer)
+    assert "Traceback" not in caplog.text
     assert "gpu001" in message(answer)
     assert cloud.get(f"/servers/{running}").json()["server"]["OS-EXT-STS:task_state"] is None
     with cloud.database.read() as conn:
