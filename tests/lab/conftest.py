@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from lab.cache import LabError
 from lab.guest import guest_kernel
 from lab.hardware import ALL
 from lab.machine import Machine, attach, start
@@ -62,8 +64,9 @@ def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
 def _keep_logs(machine: Machine) -> None:
     """A failure can only be understood with what the service and the hypervisor said."""
     logs = "tail -n 500 /var/lib/jetbridge/jetbridge.log; tail -n 40 /var/log/libvirt/qemu/*.log"
-    (machine.folder / "failure.log").write_text(machine.attempt(logs)[1])
-    print(f"\nlab: the end of the logs is in {machine.folder / 'failure.log'}")
+    with contextlib.suppress(LabError):  # L1 may be what failed
+        (machine.folder / "failure.log").write_text(machine.attempt(logs)[1])
+        print(f"\nlab: the end of the logs is in {machine.folder / 'failure.log'}")
 
 
 @pytest.fixture(scope="session")

@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-import pytest
-
 from lab.hardware import EDU
 from tests.lab.cloud import CONFIG, Cloud, Guest
 from tests.lab.conftest import Scenario
 
 
-@pytest.mark.short
 def test_operator_checks(cloud: Cloud, boot: Callable[[str], Guest], scenario: Scenario) -> None:
     """operator's checks: lspci -k, virsh dumpxml | grep hostdev, virsh nodedev-list, the tables"""
     scenario.device = EDU.name
