@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from jetbridge.numa.topology import CpuPolicy, GuestTopology, HostCell, HostTopology
@@ -24,25 +25,24 @@ def ordered_cells(
         return host.cells
     devices = _per_node(pools)
     wanted = _per_node(requested or ())
-    direction = 1 if packing else -1
     shared = guest.cpu_policy in (None, CpuPolicy.SHARED)
 
     def rank(cell: HostCell) -> tuple[int, ...]:
-        free_memory = direction * (cell.memory_mb - cell.memory_usage_mb)
-        cpus = -direction * cell.cpu_usage if shared else direction * len(cell.pinnable - cell.pinned)
-        any_kind = devices.get(cell.id, 0)
+        free_memory = cell.memory_mb - cell.memory_usage_mb
+        free_cpus = -cell.cpu_usage if shared else len(cell.pinnable - cell.pinned)
+        room = (free_cpus, free_memory) if packing else (-free_cpus, -free_memory)
+        any_kind = devices[cell.id]
         if requested is None:
-            return (any_kind, cpus, free_memory)
+            return (any_kind, *room)
         # The requested kind first: a NIC's many VFs on another node must not draw a GPU guest away from its GPU.
-        return (-wanted.get(cell.id, 0), -any_kind, cpus, free_memory)
+        return (-wanted[cell.id], -any_kind, *room)
 
     return tuple(sorted(host.cells, key=rank))
 
 
-def _per_node(pools: Sequence[Pool]) -> dict[int, int]:
-    """Free devices by NUMA node."""
-    nodes: dict[int, int] = {}
+def _per_node(pools: Sequence[Pool]) -> Counter[int | None]:
+    """Free devices by NUMA node; None: unknown."""
+    nodes: Counter[int | None] = Counter()
     for pool in pools:
-        if pool.numa_node is not None:
-            nodes[pool.numa_node] = nodes.get(pool.numa_node, 0) + pool.count
+        nodes[pool.numa_node] += pool.count
     return nodes
