@@ -20,6 +20,7 @@ from jetbridge.virt.config_drive import config_drive_files
 from jetbridge.virt.connection import DiskRequest
 from jetbridge.virt.guest import GuestFiles, GuestOptions, build_domain, guest_spec, uses_nvram
 from jetbridge.virt.nodedev import host_report
+from jetbridge.virt.vfio import blocking_members
 
 logger = logging.getLogger(__name__)
 
@@ -160,20 +161,18 @@ def start_domain(host: AgentHost, context: RequestContext, server: Server) -> No
 
 
 def _group_members(host: AgentHost, context: RequestContext, server: Server) -> str:
-    """Who shares an IOMMU group with the server's devices without being the server's: all of a group has to be on vfio-pci, or
-    on no driver (kernel documentation, VFIO)."""
+    """Who shares an IOMMU group with the server's devices and keeps it from being given: all of a group has to be on vfio-pci, or
+    on no driver (https://docs.kernel.org/driver-api/vfio.html)."""
     with host.database.read() as conn:
         mine = {device.address for device in pci_devices.of_instance(conn, server.uuid)}
     reports = device_reports(host, context, server.uuid)
     sentences = []
     for address in sorted(mine & reports.keys()):
-        others = [
-            reports[other] for other in reports[address]["iommu_members"] if other in reports and other not in mine
-        ]
-        if others:
+        guilty = [reports[other] for other in blocking_members(address, reports) if other not in mine]
+        if guilty:
             members = ", ".join(
-                f"{other['address']} [{other['vendor_id']}:{other['product_id']}] on driver {other['driver'] or 'none'}"
-                for other in others
+                f"{other['address']} [{other['vendor_id']}:{other['product_id']}] on driver {other['driver']}"
+                for other in guilty
             )
             sentences.append(
                 f"IOMMU group {reports[address]['iommu_group']} of {address} also holds {members}: bind them to vfio-pci,"

@@ -13,7 +13,6 @@ from jetbridge.virt.libvirt.files import LocalHostFiles
 
 GPU_DOMAIN = """<domain><devices><hostdev mode='subsystem' type='pci'><source>
 <address domain='0x0000' bus='0x01' slot='0x00' function='0x0'/></source></hostdev></devices></domain>"""
-NOT_VIABLE = "internal error: qemu unexpectedly closed the monitor: vfio 0000:01:00.0: group 12 is not viable"
 
 
 def function(root: Path, address: str, group: int, driver: str | None) -> None:
@@ -61,20 +60,6 @@ def test_writes_are_recorded_before_they_are_made(tmp_path: Path, caplog: pytest
     ]
     assert (files.read_text(path) or "").startswith("vfio-pci")
     assert not (tmp_path / "sys/nowhere").exists()
-
-
-def test_f20_group_that_is_not_viable_is_explained_by_its_members(tmp_path: Path) -> None:
-    function(tmp_path, "0000:01:00.0", 12, "vfio-pci")
-    function(tmp_path, "0000:01:00.1", 12, "snd_hda_intel")
-    function(tmp_path, "0000:01:00.2", 12, None)
-    function(tmp_path, "0000:00:01.0", 12, "pcieport")
-    function(tmp_path, "0000:02:00.0", 13, "nvme")
-    reason = explain_start_failure(NOT_VIABLE, GPU_DOMAIN, LocalHostFiles(tmp_path), tmp_path)
-    assert reason.startswith(NOT_VIABLE)
-    assert "IOMMU group 12 of 0000:01:00.0 also holds 0000:01:00.1 (driver snd_hda_intel)" in reason
-    assert "0000:01:00.2" not in reason  # without a driver, and bridges: the kernel doesn't mind
-    assert "0000:00:01.0" not in reason
-    assert "0000:02:00.0" not in reason
 
 
 def test_physical_function_that_still_has_vfs_is_named(tmp_path: Path) -> None:
