@@ -92,9 +92,10 @@ def guest_topology(
     _check_cell_numbers(settings, nodes)
     if nodes is None and page_request is None and not pins:
         return None
-    cpus = _cpus_per_cell(settings, nodes or 1, vcpus)
-    memory = _memory_per_cell(settings, nodes or 1, memory_mb)
-    _check_both_or_neither(settings, nodes or 1)
+    amount = nodes or 1
+    cpus = _cpus_per_cell(settings, amount, vcpus)
+    memory = _memory_per_cell(settings, amount, memory_mb)
+    _check_both_or_neither(settings, amount)
     return GuestTopology(
         cells=tuple(
             GuestCell(
@@ -147,15 +148,17 @@ def _thread_policy(asked: Asked, pins: bool) -> ThreadPolicy | None:
     for text in (asked.flavor, asked.image):
         if text is not None:
             _one_of(asked, text, words)
-    if asked.value is None:
+    value = asked.value
+    if value is None:
         return None
     if not pins:
         raise asked.refusal(
             "a thread policy needs pinned CPUs: set hw:cpu_policy=dedicated (or mixed), or leave it out"
         )
-    if asked.flavor == ThreadPolicy.PREFER:
-        return ThreadPolicy.PREFER
-    return ThreadPolicy(asked.agreed() or asked.value)
+    # A flavor's prefer stands whatever the image says.
+    if asked.flavor != ThreadPolicy.PREFER:
+        asked.agreed()
+    return ThreadPolicy(value)
 
 
 def _emulator_policy(asked: Asked, pins: bool) -> tuple[bool, bool]:

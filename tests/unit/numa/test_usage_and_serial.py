@@ -58,7 +58,7 @@ def test_a_guest_that_is_not_placed_or_whose_cell_is_gone_holds_nothing() -> Non
     [
         HOST,
         HostTopology(()),
-        with_usage(HOST, [fitted(HOST, guest(2, dedicated=1))]),
+        with_usage(HOST, [fitted(HOST, guest(2, shared=1, dedicated=1))]),
         guest(2, shared=1, dedicated=1, page="2048", thread_policy="prefer"),
         fitted(HOST, guest(2, dedicated=2, page="any", emulator_isolate=True)),
         replace(guest(shared=1), emulator_share=True),
@@ -79,6 +79,8 @@ def test_what_an_older_agent_stored_is_read_with_defaults() -> None:
     assert topology_from_json({"kind": "host", "cells": [{**cell, "pages": []}]}) == host(
         replace(host_cell(0, shared=1, memory_mb=512), siblings=(), socket=None)
     )
+    guest_cell = {"id": 0, "cpus": [0], "pinned_cpus": [], "memory_mb": 512}
+    assert topology_from_json({"kind": "guest", "cells": [guest_cell]}) == guest(shared=1, memory_mb=512)
 
 
 def test_another_kind_is_refused() -> None:
