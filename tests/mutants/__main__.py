@@ -11,6 +11,7 @@ import argparse
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -38,16 +39,22 @@ TESTED_WITH = {
 }
 """Modules that have no test file of their own name."""
 
-HYPOTHESIS_PROFILE = """
+CPU_SECONDS = 60
+"""For the tests of one fault; an endless loop is noticed by it. Not by the clock, which runs on while others use the machine."""
+
+CONFTEST = f"""
+import resource
+
 from hypothesis import Phase, settings
 
+resource.setrlimit(resource.RLIMIT_CPU, ({CPU_SECONDS}, {CPU_SECONDS + 5}))
 settings.register_profile("mutants", database=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
 settings.load_profile("mutants")
 """
 """For the copies: the same faults are noticed in every run, and no time is spent on the smallest example."""
 
-TIMEOUT = 60.0
-"""Seconds for the tests of one fault; an endless loop is noticed by it."""
+TIMEOUT = 1800.0
+"""Seconds by the clock, for tests that would wait for ever."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -128,7 +135,7 @@ def _copy(folder: Path) -> Path:
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
         elif source.exists():
             shutil.copy(source, target)
-    (folder / "conftest.py").write_text(HYPOTHESIS_PROFILE, encoding="utf-8")
+    (folder / "conftest.py").write_text(CONFTEST, encoding="utf-8")
     return folder
 
 
@@ -192,6 +199,8 @@ def _run_tests(copy: Path, stages: Sequence[str]) -> str:
             )
         except subprocess.TimeoutExpired:
             return "timeout"
+        if ended.returncode == -signal.SIGXCPU:
+            return "endless"
         if ended.returncode != 0:
             return f"failed after {time.monotonic() - started:.1f} s"
     return "survived"
