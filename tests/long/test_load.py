@@ -1,0 +1,68 @@
+"""200 servers at once against 100 devices on 20 hosts: nobody is refused while a device is free, nobody gets what another has."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.servers.databases import SERVERS
+from tests.system.cloud import Cloud, fleet, gpu, host
+from tests.system.conftest import ALL_IN_ONE, SEPARATE, SQLITE, Launch
+from tests.system.invariants import Journals, check_always, check_at_rest
+
+WANTED, HOSTS, DEVICES_PER_HOST = 200, 20, 5
+GIVEN = HOSTS * DEVICES_PER_HOST
+CLIENTS = 50
+
+DEPLOYMENTS = [(ALL_IN_ONE, kind) for kind in (SQLITE, *SERVERS)] + [(SEPARATE, kind) for kind in SERVERS]
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("deployment", "database"), DEPLOYMENTS, indirect=True)
+def test_200_servers_at_once_on_100_devices_are_100_active_and_100_told_why(launch: Launch) -> None:
+    hosts = [host(f"h{number:02}", [gpu(bus) for bus in range(1, DEVICES_PER_HOST + 1)]) for number in range(HOSTS)]
+    cloud = launch(fleet(*hosts))
+    journals = Journals(cloud)
+    flavor = cloud.flavor("gpu1", {"pci_passthrough:alias": "GPU:1"})
+    before = holdings(cloud)
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        ids = list(pool.map(lambda number: cloud.boot(flavor, f"s{number}"), range(WANTED)))
+        for _ in range(5):  # while they are built
+            check_always(cloud)
+            journals.check()
+        ended = list(pool.map(lambda server_id: cloud.wait(server_id, "ACTIVE", "ERROR"), ids))
+        statuses = sorted(server["status"] for server in ended)
+        assert statuses == ["ACTIVE"] * GIVEN + ["ERROR"] * (WANTED - GIVEN)
+        for server in ended:
+            if server["status"] == "ERROR":
+                assert "No valid host" in server["fault"]["message"], server["fault"]
+            else:
+                assert len(cloud.owned(server["id"])) == 1
+        assert cloud.statuses() == ["allocated"] * GIVEN
+        check_at_rest(cloud)
+        journals.check()
+        assert journals.given == GIVEN, "no guest was started in vain"
+        assert sum(len(journals.holders(f"h{number:02}")) for number in range(HOSTS)) == GIVEN
+        list(pool.map(cloud.delete, ids))
+        check_always(cloud)
+        list(pool.map(cloud.wait_gone, ids))
+    cloud.until(lambda: cloud.sql("SELECT count(*) FROM builds WHERE state = 'running'") == [(0,)], "all builds ended")
+    check_at_rest(cloud)
+    journals.check()
+    assert holdings(cloud) == before
+    assert not any(journals.holders(f"h{number:02}") for number in range(HOSTS))
+
+
+def holdings(cloud: Cloud) -> dict[str, Any]:
+    """Every ledger: the devices, what counts on each host, and what the hypervisors have."""
+    return {
+        "devices": cloud.devices(),
+        "usage": cloud.sql(
+            "SELECT n.host, COUNT(i.id) FROM compute_nodes n LEFT JOIN instances i ON i.compute_node_id = n.id AND i.deleted = 0"
+            " GROUP BY n.host ORDER BY n.host"
+        ),
+        "domains": {path.name: cloud.domains(path.name) for path in sorted((cloud.state / "sim").glob("*"))},
+        "files": sorted(str(path) for path in (cloud.state / "sim").glob("*/guests/*")),
+    }
