@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-services check mutants lab lab-short clean setup setup-test setup-lab lock
+.PHONY: demo test test-services test-kill test-load test-long check mutants lab lab-short clean setup setup-test setup-lab lock
 
 demo: setup
 	@$(BIN)/jetbridge demo
@@ -13,6 +13,19 @@ test: setup-test check
 # The system tests once more, with every service in a process of its own.
 test-services: setup-test
 	JETBRIDGE_TEST_DEPLOYMENT=separate $(BIN)/pytest tests/system
+
+# SIGKILL at every moment of every step: docs/tests.md.
+test-kill: setup-test
+	$(BIN)/pytest -n 2 tests/kill
+
+# 200 servers at once on 100 devices, on every database, in one process and in many.
+test-load: setup-test
+	$(BIN)/pytest tests/long/test_load.py
+
+# Hours of chance. SEED=NUMBER has a run again.
+test-long: setup-test
+	$(BIN)/pytest tests/long $(if $(SEED),--seed $(SEED)) $(if $(OPERATIONS),--operations $(OPERATIONS))
+	$(BIN)/pytest --long tests/unit/compute/test_tracker_properties.py
 
 check: setup-test
 	$(BIN)/ruff check .

@@ -24,6 +24,8 @@ DEPLOYMENTS = [(ALL_IN_ONE, kind) for kind in (SQLITE, *SERVERS)] + [(SEPARATE, 
 def test_200_servers_at_once_on_100_devices_are_100_active_and_100_told_why(launch: Launch) -> None:
     hosts = [host(f"h{number:02}", [gpu(bus) for bus in range(1, DEVICES_PER_HOST + 1)]) for number in range(HOSTS)]
     cloud = launch(fleet(*hosts))
+    cloud.deadline = 600.0
+    cloud.client.timeout = 600.0
     journals = Journals(cloud)
     flavor = cloud.flavor("gpu1", {"pci_passthrough:alias": "GPU:1"})
     before = holdings(cloud)

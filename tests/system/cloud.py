@@ -53,6 +53,7 @@ class Cloud:
         self.events: list[SeamEvent] = []
         self.service: AllInOne | None = None
         self.url = ""
+        self.deadline = DEADLINE
         self.client = httpx.Client()
 
     @property
@@ -194,14 +195,14 @@ class Cloud:
 
     def until(self, check: Callable[[], Any], what: str, show: Callable[[], Any] | None = None) -> Any:
         """The first true answer of ``check``. The outside has no event to wait for: this is how clients wait as well."""
-        end = time.monotonic() + DEADLINE
+        end = time.monotonic() + self.deadline
         while True:
             answer = check()
             if answer:
                 return answer
             if time.monotonic() > end:
                 raise AssertionError(
-                    f"Not so after {DEADLINE:g} s: {what}; {show() if show else ''}\n{self.log()[-4000:]}"
+                    f"Not so after {self.deadline:g} s: {what}; {show() if show else ''}\n{self.log()[-4000:]}"
                 )
             time.sleep(0.02)
 
