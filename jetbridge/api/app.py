@@ -27,5 +27,5 @@ def create_app(services: ApiServices, authenticator: Authenticator | None = None
         AuthenticationMiddleware, authenticator=authenticator or Authenticator.from_settings(services.settings)
     )
     app.add_middleware(HostGuard, listen=services.listen)
-    app.add_middleware(RequestFrame)
+    app.add_middleware(RequestFrame, seams=services.seams)
     return app

@@ -19,28 +19,38 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from jetbridge.api.errors import fault, from_error
 from jetbridge.api.microversions import COMPUTE_HEADER, MINIMUM, SERVICE_HEADER, Version, negotiate
 from jetbridge.errors import JetbridgeError
+from jetbridge.journey.seams import CLIENT, Crossing, Seams
+from jetbridge.model.events import Seam
 
 logger = logging.getLogger(__name__)
 
 BODY_LIMIT = 1024 * 1024
 UPLOAD = re.compile(r"/image/v2/images/[^/]+/(file|stage)")
+SERVER = re.compile(r"/(compute/v2\.1|jetbridge/v1)/servers/(?P<server>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})(/|$)")
 COMPUTE = "/compute"
 
 
 class RequestFrame:
     """ASGI middleware. Sets ``request_id`` and, under ``/compute``, ``version`` in the request's state."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, seams: Seams = Seams()) -> None:
         self.app = app
+        self.seams = seams
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        await _Exchange(self.app, scope, receive, send).run()
+        exchange = _Exchange(self.app, scope, receive, send)
+        with self.seams.crossing(
+            Seam.REST, CLIENT, "api", scope["method"], request_id=exchange.request_id, server=exchange.server
+        ) as exchange.crossing:
+            await exchange.run()
 
 
 class _Exchange:
+    crossing: Crossing
+
     def __init__(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         self.app = app
         self.receive = receive
@@ -55,6 +65,8 @@ class _Exchange:
         state = {**scope.get("state", {}), "request_id": self.request_id}
         self.scope = {**scope, "path": path, "raw_path": path.encode("utf-8", "surrogateescape"), "state": state}
         self.path: str = path
+        named = SERVER.match(path)
+        self.server = named["server"] if named else None
         self.compute = path == COMPUTE or path.startswith(f"{COMPUTE}/")
         self.unlimited = UPLOAD.fullmatch(path) is not None
 
@@ -70,6 +82,8 @@ class _Exchange:
                 raise
             await from_error(self.path, error)(self.scope, self.receive, self._send)
         except ClientDisconnect:
+            self.crossing.what = self._what()
+            self.crossing.fail("ClientDisconnect")
             logger.info("[%s] the client of %s %s went away", self.request_id, self.scope["method"], self.path)
         except Exception:
             # The one place where an error that nobody foresaw ends: the caller must get an answer.
@@ -108,9 +122,23 @@ class _Exchange:
     async def _answer(self, status: int, message: str) -> None:
         await fault(self.path, status, message)(self.scope, self.receive, self._send)
 
+    def _tell(self, status: int) -> None:
+        """Before the caller gets the answer: whoever asks then for the way of this request finds all of it."""
+        crossing = self.crossing
+        crossing.essentials["status"] = str(status)
+        if status >= 500:
+            crossing.fail(f"HTTP {status}")
+        crossing.what = self._what()
+        crossing.end()
+
+    def _what(self) -> str:
+        """Method and route; paths of no route are nobody's business but the caller's."""
+        return f"{self.scope['method']} {route_in(self.path, self.scope.get('route')) or '(no such path)'}"
+
     async def _send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.started = True
+            self._tell(message["status"])
             headers = MutableHeaders(scope=_as_scope(message))
             headers["x-openstack-request-id"] = self.request_id
             if self.compute:
@@ -120,6 +148,16 @@ class _Exchange:
                 headers.add_vary_header(SERVICE_HEADER)
                 headers.add_vary_header(COMPUTE_HEADER)
         await self.send(message)
+
+
+def route_in(path: str, route: Any) -> str | None:
+    """The whole template of what serves ``path``: a route knows only the part behind the prefix it was included under."""
+    if route is None:
+        return None
+    for slash in re.finditer("/", path):
+        if route.path_regex.match(path[slash.start() :]):
+            return f"{path[: slash.start()]}{route.path}"
+    return None
 
 
 def _as_scope(message: Message) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from jetbridge.config.settings import Settings
-from jetbridge.model.events import EventSink, no_events
+from jetbridge.journey.seams import Seams
 from jetbridge.pci.request import AliasTable
 from jetbridge.rpc.bus import Bus
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class ApiServices:
     """``aliases`` are validated when the service starts and never change while it runs. ``public_host`` is the
-    host name or address the service listens on. ``new_id`` makes UUIDs."""
+    host name or address the service listens on. ``new_id`` makes UUIDs. ``settle_spans`` returns when the spans of this process
+    that have ended are in the database."""
 
     database: Database
     bus: Bus
@@ -28,4 +29,5 @@ class ApiServices:
     images: ImageDirectory
     new_id: Callable[[], str]
     listen: str = "127.0.0.1"
-    events: EventSink = field(default=no_events)
+    seams: Seams = field(default_factory=Seams)
+    settle_spans: Callable[[], None] = lambda: None

@@ -203,8 +203,6 @@ def _some(names: Sequence[str]) -> str:
 
 # --- telling --------------------------------------------------------------------------------------
 
-_SEAM_STYLES = {"CAST": "magenta", "CALL": "blue", "REST": "yellow", "LIBRARY": "cyan"}
-
 
 class Teller:
     """Shows the story: with colours on a terminal, as plain lines when piped, not at all when ``quiet``."""
@@ -236,12 +234,14 @@ class Teller:
             return
         from rich.text import Text
 
+        from jetbridge.cli.output import SEAM_STYLES
+
         self._began = event.at if self._began is None else self._began
         after = max(0.0, event.at - self._began) * 1000
         took = f"  {event.seconds * 1000:.0f} ms" if event.seconds is not None else ""
         line = Text()
         line.append(f"  {after:5.0f} ms  ", style="dim")
-        line.append(f"{event.seam.value:<9}", style=_SEAM_STYLES.get(event.seam.value, ""))
+        line.append(f"{event.seam.value:<9}", style=SEAM_STYLES.get(event.seam.value, ""))
         line.append(f"{event.source} -> {event.target}".ljust(29) + " ")
         line.append(event.what, style="bold")
         line.append(took, style="dim")

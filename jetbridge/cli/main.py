@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from jetbridge.cli import database, demo, fleet, inventory, scan, servers, services, status, up
+from jetbridge.cli import database, demo, fleet, inventory, journey, scan, servers, services, status, up
 from jetbridge.cli.failures import FAILURE, NOT_FOUND, USAGE, CliError
 from jetbridge.cli.help import with_plain_values
 from jetbridge.errors import JetbridgeError
@@ -35,6 +35,7 @@ for _service in (services.api, services.conductor, services.scheduler, services.
 app.command(rich_help_panel=_LOOK)(status.status)
 app.command(rich_help_panel=_LOOK)(servers.servers)
 app.command(rich_help_panel=_LOOK)(servers.explain)
+app.command(rich_help_panel=_LOOK)(journey.journey)
 app.command(rich_help_panel=_LOOK)(servers.xml)
 app.command(rich_help_panel=_LOOK)(inventory.devices)
 app.command(rich_help_panel=_LOOK)(inventory.pools)

@@ -36,6 +36,8 @@ STYLES = {
     "disabled": "red",
 }
 
+SEAM_STYLES = {"CAST": "magenta", "CALL": "blue", "REST": "yellow", "LIBRARY": "cyan"}
+
 
 def console() -> Console:
     """Standard output."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -14,8 +13,9 @@ from jetbridge.compute.specs import SpecReader
 from jetbridge.config.settings import Settings
 from jetbridge.db.engine import Database
 from jetbridge.image.store import ImageDirectory
+from jetbridge.journey.seams import Crossing, Seams
 from jetbridge.model.context import RequestContext
-from jetbridge.model.events import EventSink, Seam, SeamEvent, no_events
+from jetbridge.model.events import Seam
 from jetbridge.rpc.bus import Bus
 from jetbridge.steps.runtime import Observer, nobody
 from jetbridge.virt.connection import HostFiles, HypervisorConnection
@@ -43,7 +43,7 @@ class AgentHost:
     new_id: Callable[[], str]
     disk_gb: int
     random: Callable[[int], bytes]
-    events: EventSink = no_events
+    seams: Seams = field(default_factory=Seams)
     observe: Observer = nobody
     shutdown_seconds: float = 60.0
     locks: ServerLocks = field(default_factory=ServerLocks)
@@ -62,28 +62,19 @@ class AgentHost:
         """The agent's name in messages and journeys."""
         return f"compute:{self.name}"
 
-    @contextmanager
     def library(
         self, context: RequestContext | None, what: str, server: str | None = None, **essentials: str
-    ) -> Iterator[None]:
-        """Around a call of the hypervisor: says the event when it is over, failed or not."""
-        began, at = time.monotonic(), time.time()
-        try:
-            yield
-        finally:
-            self.events(
-                SeamEvent(
-                    seam=Seam.LIBRARY,
-                    source=self.source,
-                    target="libvirt",
-                    what=what,
-                    request_id=context.request_id if context else None,
-                    server=server,
-                    at=at,
-                    seconds=time.monotonic() - began,
-                    essentials={"host": self.name, **essentials},
-                )
-            )
+    ) -> AbstractContextManager[Crossing]:
+        """Around a call of the hypervisor."""
+        return self.seams.crossing(
+            Seam.LIBRARY,
+            self.source,
+            "libvirt",
+            what,
+            request_id=context.request_id if context else None,
+            server=server,
+            essentials={"host": self.name, **essentials},
+        )
 
 
 def about(context: RequestContext | None, server: str | None = None) -> dict[str, str | None]:

@@ -295,7 +295,11 @@ def _services() -> list[Setting]:
         Setting(
             "jetbridge",
             "keep_days",
-            cfg.IntOpt("keep_days", min=1, help="For how many days it is kept why each host was chosen or refused."),
+            cfg.IntOpt(
+                "keep_days",
+                min=1,
+                help="For how many days it is kept why each host was chosen or refused, and which way each request took.",
+            ),
             _whole(1),
         ),
         Setting(
@@ -303,6 +307,16 @@ def _services() -> list[Setting]:
             "workers",
             cfg.IntOpt("workers", min=2, max=1024, help="Threads that do the work of all services of a process."),
             _whole(2, 1024),
+        ),
+        Setting(
+            "jetbridge",
+            "otlp_endpoint",
+            cfg.StrOpt(
+                "otlp_endpoint",
+                help="URL of an OpenTelemetry collector that takes OTLP over HTTP, such as http://collector:4318. The spans of all requests go "
+                "there too. Without it they are in the database only.",
+            ),
+            "the URL of a collector, such as http://collector:4318",
         ),
     ]
 

@@ -53,6 +53,7 @@ class Settings:
     image_dir: Path | None = None
     keep_days: int = 14
     workers: int = 16
+    otlp_endpoint: str | None = None  # None: spans stay in the database
     # [database]
     database_connection: str | None = field(
         default=None, repr=False

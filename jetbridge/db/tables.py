@@ -10,6 +10,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Double,
     Float,
     Index,
     Integer,
@@ -346,6 +347,25 @@ images = Table(
     Column("properties", long_text(), nullable=False, default="{}"),
     Column("tags", long_text(), nullable=False, default="[]"),
     *_times(),
+)
+
+spans = Table(
+    "spans",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("trace_id", short_text(32), nullable=False),
+    Column("span_id", short_text(16), nullable=False),
+    Column("parent_id", short_text(16)),  # None: the first of its trace
+    Column("request_id", short_text(64), index=True),
+    Column("server", short_text(36), index=True),
+    Column("seam", short_text(16), nullable=False),  # REST, CAST, CALL, LIBRARY
+    Column("source", short_text(255), nullable=False),
+    Column("target", short_text(255), nullable=False),
+    Column("what", short_text(255), nullable=False),
+    Column("started_at", moment(), nullable=False, index=True),
+    Column("duration", Double, nullable=False),  # seconds
+    Column("essentials", long_text(), nullable=False, default="{}"),
+    Column("error", long_text()),
 )
 
 commits = Table(

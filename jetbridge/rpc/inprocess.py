@@ -9,15 +9,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from typing import Any
 
 from jetbridge.errors import JetbridgeError, MessageTimeout, ServiceUnavailable, UnknownDestination
+from jetbridge.journey.seams import Seams
 from jetbridge.model.context import RequestContext
-from jetbridge.model.events import EventSink, Seam, no_events
+from jetbridge.model.events import Seam
 from jetbridge.rpc.bus import Handler, Payload
-from jetbridge.rpc.messages import Announcer, about, plain_message, target_name
+from jetbridge.rpc.messages import about, plain_message, sent, target_name
 
 logger = logging.getLogger(__name__)
 
@@ -25,20 +26,19 @@ DRAIN_SECONDS = 30.0
 
 
 class InProcessBus:
-    """Implements ``Bus``. ``executor`` runs the casts and belongs to the caller (it is not shut down here); ``clock`` gives seconds
-    since the epoch for events. ``drain_seconds``: how long ``stop`` lets accepted messages finish before it drops those that
+    """Implements ``Bus``. ``executor`` runs the casts and belongs to the caller (it is not shut down here); ``seams`` is told
+    every message. ``drain_seconds``: how long ``stop`` lets accepted messages finish before it drops those that
     still wait for a worker."""
 
     def __init__(
         self,
         executor: Executor,
-        events: EventSink = no_events,
-        clock: Callable[[], float] = time.time,
+        seams: Seams = Seams(),
         *,
         drain_seconds: float = DRAIN_SECONDS,
     ) -> None:
         self._executor = executor
-        self._announcer = Announcer(events, clock)
+        self._seams = seams
         self._drain_seconds = drain_seconds
         self._handlers: dict[tuple[str, str | None], Mapping[str, Handler]] = {}
         self._state = threading.Condition()
@@ -70,14 +70,14 @@ class InProcessBus:
         with self._state:
             self._refuse_when_stopping(topic, method)
             self._accepted += 1
-        try:
-            self._executor.submit(self._run_cast, handler, context, topic, method, message, server)
-        except RuntimeError as error:  # the pool was shut down before the bus
-            self._ended()
-            raise ServiceUnavailable(reason=f"No worker takes {topic}.{method}: {error}") from error
-        self._announcer.say(
-            Seam.CAST, context, target_name(topic, server), method, message, source, self._announcer.clock()
-        )
+        with sent(self._seams, Seam.CAST, context, target_name(topic, server), method, message, source) as crossing:
+            try:
+                self._executor.submit(
+                    self._run_cast, handler, context, topic, method, message, server, crossing.traceparent
+                )
+            except RuntimeError as error:  # the pool was shut down before the bus
+                self._ended()
+                raise ServiceUnavailable(reason=f"No worker takes {topic}.{method}: {error}") from error
 
     def call(
         self,
@@ -96,24 +96,18 @@ class InProcessBus:
         message = plain_message(payload, f"{topic}.{method}")
         with self._state:
             self._refuse_when_stopping(topic, method)
-        at, started = self._announcer.clock(), time.monotonic()
-        failure: str | None = None
+        target = target_name(topic, server)
+        started = time.monotonic()
         try:
-            answer = self._run_inside(handler, context, message)
-        except JetbridgeError as error:
-            failure = error.code
+            with sent(self._seams, Seam.CALL, context, target, method, message, source):
+                answer = self._run_inside(handler, context, message)
+        except JetbridgeError:
             raise
         except Exception as error:
-            failure = type(error).__name__
-            logger.exception("%s of %s failed", method, target_name(topic, server), extra=about(context, message))
-            raise JetbridgeError(f"{target_name(topic, server)} failed in {method}: {failure}: {error}") from error
-        finally:
-            seconds = time.monotonic() - started
-            self._announcer.say(
-                Seam.CALL, context, target_name(topic, server), method, message, source, at, seconds, failure
-            )
-        if seconds > timeout:
-            raise MessageTimeout(topic=target_name(topic, server), method=method, seconds=f"{timeout:g}")
+            logger.exception("%s of %s failed", method, target, extra=about(context, message))
+            raise JetbridgeError(f"{target} failed in {method}: {type(error).__name__}: {error}") from error
+        if time.monotonic() - started > timeout:
+            raise MessageTimeout(topic=target, method=method, seconds=f"{timeout:g}")
         return plain_message(answer or {}, f"answer of {topic}.{method}")
 
     def stop(self) -> None:
@@ -151,12 +145,14 @@ class InProcessBus:
         method: str,
         message: dict[str, Any],
         server: str | None,
+        traceparent: str | None,
     ) -> None:
         try:
             if self._dropping:
                 logger.warning("Dropped %s to %s", method, target_name(topic, server), extra=about(context, message))
                 return
-            self._run_inside(handler, context, message)
+            with self._seams.continued(traceparent):
+                self._run_inside(handler, context, message)
         except Exception:
             logger.exception("%s of %s failed", method, target_name(topic, server), extra=about(context, message))
         finally:

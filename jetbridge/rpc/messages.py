@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from jetbridge.errors import Invalid
+from jetbridge.journey.seams import Crossing, Seams
 from jetbridge.model.context import RequestContext
-from jetbridge.model.events import EventSink, Seam, SeamEvent
+from jetbridge.model.events import Seam
 
-logger = logging.getLogger(__name__)
+_ESSENTIAL = ("kind", "reason")
 
 
 def plain_message(payload: Mapping[str, Any], what: str) -> dict[str, Any]:
@@ -32,34 +33,23 @@ def about(context: RequestContext, message: Mapping[str, Any]) -> dict[str, Any]
     return {"request_id": context.request_id, "server": _servers(message)[0]}
 
 
-class Announcer:
-    """Says each message to whoever listens; one that fails to listen changes nothing. ``clock``: seconds since the epoch."""
-
-    def __init__(self, events: EventSink, clock: Callable[[], float]) -> None:
-        self._events = events
-        self.clock = clock
-
-    def say(
-        self,
-        seam: Seam,
-        context: RequestContext,
-        target: str,
-        method: str,
-        message: Mapping[str, Any],
-        source: str,
-        at: float,
-        seconds: float | None = None,
-        failure: str | None = None,
-    ) -> None:
-        uuids = _servers(message)
-        essentials = {"servers": str(len(uuids))} if len(uuids) > 1 else {}
-        if failure is not None:
-            essentials["error"] = failure
-        event = SeamEvent(seam, source, target, method, context.request_id, uuids[0], at, seconds, essentials)
-        try:
-            self._events(event)
-        except Exception:
-            logger.exception("A listener failed on %s", event)
+def sent(
+    seams: Seams,
+    seam: Seam,
+    context: RequestContext,
+    target: str,
+    method: str,
+    message: Mapping[str, Any],
+    source: str,
+) -> AbstractContextManager[Crossing]:
+    """Around the sending of a message."""
+    uuids = _servers(message)
+    essentials = {key: str(message[key]) for key in _ESSENTIAL if key in message}
+    if len(uuids) > 1:
+        essentials["servers"] = str(len(uuids))
+    return seams.crossing(
+        seam, source, target, method, request_id=context.request_id, server=uuids[0], essentials=essentials
+    )
 
 
 def _servers(message: Mapping[str, Any]) -> list[Any]:

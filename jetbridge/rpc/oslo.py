@@ -14,11 +14,12 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 from jetbridge.errors import JetbridgeError, MessageTimeout, ServiceUnavailable, UnknownDestination
+from jetbridge.journey.seams import Seams
 from jetbridge.model.context import RequestContext
-from jetbridge.model.events import EventSink, Seam, no_events
+from jetbridge.model.events import Seam
 from jetbridge.rpc import wire
 from jetbridge.rpc.bus import Handler, Payload
-from jetbridge.rpc.messages import Announcer, about, plain_message, target_name
+from jetbridge.rpc.messages import about, plain_message, sent, target_name
 from jetbridge.rpc.rabbit import Delivery, Receiver, Sender, open_transport
 from jetbridge.rpc.wire import Envelope
 
@@ -46,7 +47,7 @@ class OsloBus:
         self,
         url: str,
         casts: Executor,
-        events: EventSink = no_events,
+        seams: Seams = Seams(),
         clock: Callable[[], float] = time.time,
         *,
         served: Served = anyone,
@@ -55,7 +56,7 @@ class OsloBus:
     ) -> None:
         self._casts = casts
         self._calls = ThreadPoolExecutor(call_workers, thread_name_prefix="call")
-        self._announcer = Announcer(events, clock)
+        self._seams = seams
         self._clock = clock
         self._served = served
         self._drain_seconds = drain_seconds
@@ -101,10 +102,8 @@ class OsloBus:
     ) -> None:
         """Returns when RabbitMQ has it. Raises ``ServiceUnavailable`` when that can't be reached for long."""
         message = plain_message(payload, f"{topic}.{method}")
-        self._send(Envelope(context, method, message), topic, server)
-        self._announcer.say(
-            Seam.CAST, context, target_name(topic, server), method, message, source, self._announcer.clock()
-        )
+        with sent(self._seams, Seam.CAST, context, target_name(topic, server), method, message, source) as crossing:
+            self._send(Envelope(context, method, message, trace=crossing.traceparent), topic, server)
 
     def call(
         self,
@@ -120,24 +119,16 @@ class OsloBus:
         """Inside the handler of a call its deadline counts as well. Raises ``ServiceUnavailable`` when RabbitMQ can't be reached."""
         message = plain_message(payload, f"{topic}.{method}")
         target = target_name(topic, server)
-        at, started = self._announcer.clock(), time.monotonic()
         timeout = min(timeout, self._left())
-        envelope = Envelope(context, method, message, deadline=self._clock() + timeout)
-        failure: str | None = None
-        try:
+        with sent(self._seams, Seam.CALL, context, target, method, message, source) as crossing:
             if timeout <= 0:
                 raise MessageTimeout(topic=target, method=method, seconds="0")
-
+            deadline = self._clock() + timeout
+            envelope = Envelope(context, method, message, deadline, crossing.traceparent)
             try:
                 return wire.opened(self._send(envelope, topic, server, timeout))
             except TimeoutError as error:
                 raise MessageTimeout(topic=target, method=method, seconds=f"{timeout:g}") from error
-        except JetbridgeError as error:
-            failure = error.code
-            raise
-        finally:
-            seconds = time.monotonic() - started
-            self._announcer.say(Seam.CALL, context, target, method, message, source, at, seconds, failure)
 
     def stop(self) -> None:
         """Take no more messages, let running handlers end, return. Messages that no handler has begun go back to RabbitMQ, for another
@@ -157,7 +148,8 @@ class OsloBus:
                 )
         self._receiver.stop()
         self._calls.shutdown(wait=False, cancel_futures=True)
-        self._transport.cleanup()
+        # It waits up to 5 s for its thread to look up, and nothing depends on it.
+        threading.Thread(target=self._transport.cleanup, name="cleanup", daemon=True).start()
         self._lines.close()
 
     # --- sending ---
@@ -239,7 +231,8 @@ class OsloBus:
         before = (getattr(self._inside, "depth", 0), getattr(self._inside, "deadline", None))
         self._inside.depth, self._inside.deadline = before[0] + 1, envelope.deadline
         try:
-            answer = handler(envelope.context, envelope.payload)
+            with self._seams.continued(envelope.trace):
+                answer = handler(envelope.context, envelope.payload)
             return wire.answer_of(plain_message(answer or {}, f"answer of {target}.{envelope.method}"))
         except JetbridgeError as error:
             if not called:

@@ -15,7 +15,7 @@ from jetbridge.rpc.messages import plain_message
 @dataclass(frozen=True)
 class Envelope:
     """``deadline``: seconds since the epoch after which nobody wants the answer any more, by clocks that agree (as heartbeats need them
-    to); None: whenever. ``trace``: the place of the message in a trace, as W3C Trace Context's traceparent; nobody fills it yet."""
+    to); None: whenever. ``trace``: the place of the message in a trace, as W3C Trace Context's traceparent (https://www.w3.org/TR/trace-context/)."""
 
     context: RequestContext
     method: str

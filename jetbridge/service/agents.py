@@ -24,8 +24,8 @@ from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
 from jetbridge.errors import JetbridgeError, NotFound
 from jetbridge.image.store import ImageDirectory
+from jetbridge.journey.seams import Seams
 from jetbridge.model.context import RequestContext
-from jetbridge.model.events import EventSink
 from jetbridge.model.fleet import FleetHost
 from jetbridge.pci.alias import parse_aliases
 from jetbridge.pci.device_spec import parse_device_specs
@@ -53,7 +53,7 @@ class AgentKit:
     owner: str
     now: Callable[[], datetime]
     new_id: Callable[[], str]
-    events: EventSink
+    seams: Seams
     observe: Observer
     gone_owners: Callable[[], Collection[str]]
     hold: Callable[[str], None] = lambda name: None
@@ -80,7 +80,7 @@ class AgentKit:
             new_id=self.new_id,
             disk_gb=disk_gb,
             random=os.urandom,
-            events=self.events,
+            seams=self.seams,
             observe=self.observe,
             locks=locks or ServerLocks(),
         )

@@ -50,7 +50,8 @@ class AllInOne(Process):
         self._undo.callback(server.stop)
         self._open_database(Database.upgrade)
         self.images.install_builtin()
-        self._open_bus(lambda executor: InProcessBus(executor, self._events))
+        self._open_journeys("jetbridge", self.host_name)
+        self._open_bus(lambda executor: InProcessBus(executor, self.seams))
         self._serve_brain()
         fleet = self._open_agents(hold=lambda name: None, part=lambda fleet: fleet)
         if fleet is not None:
@@ -59,7 +60,7 @@ class AllInOne(Process):
         self.ticker.add("requests", max(settings.update_resources_interval, 1), self._reconcile)
         self.ticker.add("purge", HOUR, self._purge, after=60)
         self._live()
-        return open_front(self, server, self._listen, aliases, self._events, self._undo.callback)
+        return open_front(self, server, self._listen, aliases, self._undo.callback)
 
     def _serve_brain(self) -> None:
         self._register(self.host_name, ("nova-conductor", "conductor"), ("nova-scheduler", "scheduler"))

@@ -43,4 +43,4 @@ class ApiProcess(SeparateProcess):
         self._open()
         self.images.install_builtin()
         self._live()
-        return open_front(self, server, self._listen, aliases, self._events, self._undo.callback)
+        return open_front(self, server, self._listen, aliases, self._undo.callback)

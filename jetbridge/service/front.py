@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from jetbridge.api.app import create_app
 from jetbridge.api.services import ApiServices
-from jetbridge.model.events import EventSink
 from jetbridge.pci.request import AliasTable
 from jetbridge.service.http import HttpServer
 from jetbridge.service.process import Process, new_id
@@ -21,7 +20,6 @@ def open_front(
     server: HttpServer,
     listen: str,
     aliases: AliasTable,
-    events: EventSink,
     on_stop: Callable[[Callable[[], None]], object],
 ) -> str:
     """Serve from now on; answers the base URL. ``on_stop`` is told what ends it: before everything else of the process, since no request
@@ -35,7 +33,8 @@ def open_front(
             images=process.images,
             new_id=new_id,
             listen=listen,
-            events=events,
+            seams=process.seams,
+            settle_spans=process.tracing.flush,
         )
     )
     on_stop(server.stop)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import timedelta
@@ -13,13 +13,16 @@ from pathlib import Path
 
 from jetbridge.config.fleet import Fleet
 from jetbridge.config.settings import Settings
-from jetbridge.db import builds, commits, services, verdicts
+from jetbridge.db import builds, commits, services, spans, verdicts
 from jetbridge.db.clock import utcnow
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
 from jetbridge.errors import JetbridgeError
 from jetbridge.image.store import ImageDirectory
+from jetbridge.journey.seams import Seams
+from jetbridge.journey.tracing import Tracing
 from jetbridge.model.events import EventSink, no_events
+from jetbridge.model.span import Span
 from jetbridge.rpc.bus import Bus
 from jetbridge.service.agents import AgentKit, Agents, FleetAgents, fleet_settings, local_agent
 from jetbridge.service.logs import log_to_file, stop_logging
@@ -40,6 +43,8 @@ class Process:
     bus: Bus
     database: Database
     images: ImageDirectory
+    seams: Seams
+    tracing: Tracing
     agents: Agents | None = None
 
     def __init__(
@@ -102,6 +107,15 @@ class Process:
         self.state.note_database(url, self.database.shown_url)
         self.images = ImageDirectory(self.database, self.settings.image_dir or self.state.path / "images")
 
+    def _open_journeys(self, service: str, instance: str) -> None:
+        """Whatever crosses a seam of this process from now on becomes a span, also what is left to do while it stops."""
+        self.tracing = Tracing(self._store_spans, service, instance, self.settings.otlp_endpoint)
+        self._undo.callback(self.tracing.stop)
+        self.seams = Seams(self._events, self.tracing.tracer)
+
+    def _store_spans(self, ended: Sequence[Span]) -> None:
+        self.database.write(lambda conn: spans.insert(conn, ended))
+
     def _open_bus(self, make: Callable[[Executor], Bus]) -> None:
         """Workers, ticker and bus. On the way down the bus comes first: then nothing new arrives."""
         self._executor = ThreadPoolExecutor(self.settings.workers, thread_name_prefix="worker")
@@ -133,7 +147,7 @@ class Process:
             owner=self._owner,
             now=utcnow,
             new_id=new_id,
-            events=self._events,
+            seams=self.seams,
             observe=self._observe,
             gone_owners=self._gone_owners,
             hold=hold,
@@ -166,6 +180,7 @@ class Process:
         def forget(conn: Connection) -> None:
             verdicts.purge(conn, limit)
             builds.purge(conn, limit)
+            spans.purge(conn, limit)
             commits.purge(conn, utcnow() - timedelta(seconds=HOUR))
 
         self.database.write(forget)

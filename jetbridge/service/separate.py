@@ -42,11 +42,12 @@ class SeparateProcess(Process):
         self.name = self.host_name if number == 1 else f"{self.host_name}:{number}"
         self._open_log(self.state.log_of(self.role, number))
         self._open_database(self._prepare)
+        self._open_journeys(f"jetbridge-{self.role}", self.name)
         self._open_bus(lambda executor: self._connect(url, executor))
         logger.info("jetbridge %s as %s, database %s", numbered(self.role, number), self.name, self.database.shown_url)
 
     def _connect(self, url: str, executor: Executor) -> Bus:
-        bus = OsloBus(url, executor, self._events, served=self._is_served)
+        bus = OsloBus(url, executor, self.seams, served=self._is_served)
         try:
             bus.start()
         except BaseException:

@@ -20,6 +20,7 @@ from jetbridge.errors import (
     ServiceUnavailable,
     UnknownDestination,
 )
+from jetbridge.journey.seams import Seams
 from jetbridge.model.context import RequestContext
 from jetbridge.model.events import Seam, SeamEvent
 from jetbridge.model.server import TaskState
@@ -40,10 +41,11 @@ class Office:
         self.events: list[SeamEvent] = []
         self.arrived: queue.Queue[tuple[RequestContext, Payload]] = queue.Queue()
         self.bus: Bus
+        seams = Seams(self.events.append)
         if url is None:
-            self.bus = InProcessBus(self.pool, self.events.append, **arguments)
+            self.bus = InProcessBus(self.pool, seams, **arguments)
         else:
-            self.bus = OsloBus(url, self.pool, self.events.append, **arguments)
+            self.bus = OsloBus(url, self.pool, seams, **arguments)
             self.bus.start()
 
     def note(self, context: RequestContext, payload: Payload) -> Payload | None:

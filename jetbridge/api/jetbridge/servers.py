@@ -1,4 +1,4 @@
-"""/jetbridge/v1/servers: servers with their devices, what the hypervisor holds of one, and why it went where it went."""
+"""/jetbridge/v1/servers: servers with their devices, what the hypervisor holds of one, why it went where it went, and by which way."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from fastapi import APIRouter
 
 from jetbridge.api.call import ContextOf
 from jetbridge.api.jetbridge.access import PREFIX, find_server, require_admin
-from jetbridge.api.jetbridge.views import server_view, verdict_view
+from jetbridge.api.jetbridge.views import journey_view, server_view, verdict_view
 from jetbridge.api.services import ApiServices
-from jetbridge.db import faults, pci_devices, verdicts
+from jetbridge.db import faults, pci_devices, spans, verdicts
 from jetbridge.db import servers as rows
 from jetbridge.db.servers import ServerFilter
 from jetbridge.errors import Conflict
+from jetbridge.journey.tree import steps
 from jetbridge.model.context import RequestContext
 from jetbridge.model.server import Server
+from jetbridge.model.span import Span
 
 
 def router(services: ApiServices) -> APIRouter:
@@ -75,6 +77,25 @@ def router(services: ApiServices) -> APIRouter:
             "fault": fault.message if fault else None,
             "details": fault.details if fault and context.is_admin else None,
             "verdicts": [verdict_view(each, admin=context.is_admin) for each in stored],
+        }
+
+    @routes.get("/{key}/journey")
+    def journey(key: str, context: ContextOf) -> Any:
+        """The requests that had to do with the server, the first one first, each with its spans."""
+        require_admin(context, "reading which services a request crossed")
+        server = find_server(services, context, key, deleted_too=True)
+        services.settle_spans()
+        with services.database.read() as conn:
+            about = {*spans.requests_about(conn, server.uuid), server.request_id or ""}
+            found = spans.of_requests(conn, about)
+        by_request: dict[str, list[Span]] = {}
+        for span in found:
+            by_request.setdefault(str(span.request_id), []).append(span)
+        ways = {request_id: steps(crossed, server.uuid) for request_id, crossed in by_request.items()}
+        return {
+            "server": server.uuid,
+            "name": server.display_name,
+            "requests": [journey_view(request_id, way) for request_id, way in ways.items()],
         }
 
     return routes

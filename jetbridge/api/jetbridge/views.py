@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from jetbridge.db.compute_nodes import ComputeNode, Usage
 from jetbridge.db.pci_devices import ListedDevice
 from jetbridge.db.services import Service
 from jetbridge.db.verdicts import StoredVerdict
+from jetbridge.journey.tree import Step
 from jetbridge.model.server import Server
 from jetbridge.pci.device import PciDevice
 from jetbridge.pci.pool import Pool
@@ -123,6 +124,39 @@ def verdict_view(stored: StoredVerdict, *, admin: bool) -> dict[str, Any]:
         "host_count": group.host_count,
         "hosts": list(group.hosts) if admin else None,
     }
+
+
+def journey_view(request_id: str, steps: Sequence[Step]) -> dict[str, Any]:
+    """The way of one request. ``at`` and ``seconds`` of its spans: when after its start, and for how long."""
+    began = min(step.span.started_at for step in steps)
+    ended = max(step.span.started_at + timedelta(seconds=step.span.seconds) for step in steps)
+    return {
+        "request_id": request_id,
+        "started_at": began.isoformat(timespec="milliseconds") + "Z",
+        "seconds": _seconds(ended - began),
+        "spans": [
+            {
+                "depth": step.depth,
+                "seam": step.span.seam.value,
+                "from": step.span.source,
+                "to": step.span.target,
+                "what": step.span.what,
+                "server": step.span.server,
+                "at": _seconds(step.span.started_at - began),
+                "seconds": round(step.span.seconds, 6),
+                "essentials": dict(step.span.essentials),
+                "error": step.span.error,
+                "trace_id": step.span.trace_id,
+                "span_id": step.span.span_id,
+                "parent_id": step.span.parent_id,
+            }
+            for step in steps
+        ],
+    }
+
+
+def _seconds(length: timedelta) -> float:
+    return round(length.total_seconds(), 6)
 
 
 def _time(moment: datetime | None) -> str | None:

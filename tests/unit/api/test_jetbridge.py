@@ -20,6 +20,7 @@ FOR_ADMINS = [
     "/jetbridge/v1/status",
     "/jetbridge/v1/scan?host=h",
     "/jetbridge/v1/servers/s/xml",
+    "/jetbridge/v1/servers/s/journey",
     "/jetbridge/v1/servers?host=h",
 ]
 

@@ -17,7 +17,7 @@ from jetbridge.service.statedir import StateDir
 
 COMMANDS = [
     ["up"], ["demo"], ["sql"], ["db", "upgrade"], ["scan"], ["devices"], ["pools"], ["hosts"], ["servers"], ["xml"],
-    ["explain"], ["fleet", "reload"], ["fleet", "templates"], ["status"], ["version"],
+    ["explain"], ["journey"], ["fleet", "reload"], ["fleet", "templates"], ["status"], ["version"],
 ]  # fmt: skip
 
 

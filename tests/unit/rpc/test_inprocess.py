@@ -16,6 +16,7 @@ from jetbridge.errors import (
     ServiceUnavailable,
     UnknownDestination,
 )
+from jetbridge.journey.seams import Seams
 from jetbridge.model.context import RequestContext
 from jetbridge.model.events import Seam, SeamEvent
 from jetbridge.model.server import TaskState
@@ -32,7 +33,7 @@ class Office:
     def __init__(self, **arguments: Any) -> None:
         self.pool = ThreadPoolExecutor(2)
         self.events: list[SeamEvent] = []
-        self.bus: Bus = InProcessBus(self.pool, self.events.append, lambda: 1000.0, **arguments)
+        self.bus: Bus = InProcessBus(self.pool, Seams(self.events.append, clock=lambda: 1000.0), **arguments)
         self.arrived: list[tuple[str, dict[str, Any]]] = []
 
     def note(self, context: RequestContext, payload: Payload) -> Payload | None:
@@ -135,7 +136,7 @@ def test_a_listener_that_fails_changes_nothing(caplog: pytest.LogCaptureFixture)
         raise LookupError("nobody listens")
 
     with ThreadPoolExecutor(1) as pool:
-        bus = InProcessBus(pool, broken)
+        bus = InProcessBus(pool, Seams(broken))
         bus.serve("conductor", {"build": lambda context, payload: {"ok": True}})
         assert call(bus, "build") == {"ok": True}
     assert "nobody listens" in caplog.text
