@@ -237,12 +237,12 @@ def _check_cell_numbers(settings: _Settings, nodes: int | None) -> None:
 
 
 def _check_both_or_neither(settings: _Settings, nodes: int) -> None:
-    given = {name: settings[f"{name}.0"] for name in ("numa_cpus", "numa_mem")}
-    if nodes > 1 and len({asked.value is None for asked in given.values()}) == 2:
-        present = next(asked for asked in given.values() if asked.value is not None)
-        missing = next(asked for asked in given.values() if asked.value is None)
-        raise present.refusal(
-            f"give {missing.flavor_field.removesuffix('0')}N for every node too, or neither of the two"
+    both = (settings["numa_cpus.0"], settings["numa_mem.0"])
+    present = [asked for asked in both if asked.value is not None]
+    missing = [asked for asked in both if asked.value is None]
+    if nodes > 1 and present and missing:
+        raise present[0].refusal(
+            f"give {missing[0].flavor_field.removesuffix('0')}N for every node too, or neither of the two"
         )
 
 

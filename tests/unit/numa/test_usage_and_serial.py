@@ -9,7 +9,7 @@ import pytest
 
 from jetbridge.numa.fit import ServerFit, fit_server
 from jetbridge.numa.serial import topology_from_json, topology_to_json
-from jetbridge.numa.topology import GuestTopology, HostTopology, PagePool
+from jetbridge.numa.topology import GuestTopology, HostCell, HostTopology, PagePool
 from jetbridge.numa.usage import with_usage
 from tests.unit.numa.build import guest, host, host_cell
 
@@ -77,7 +77,7 @@ def test_what_an_older_agent_stored_is_read_with_defaults() -> None:
         replace(host_cell(0, shared=1, memory_mb=512, pages=[[4, 131072]]), siblings=(), socket=None)
     )
     assert topology_from_json({"kind": "host", "cells": [{**cell, "pages": []}]}) == host(
-        replace(host_cell(0, shared=1, memory_mb=512), siblings=(), socket=None)
+        HostCell(id=0, cpus=frozenset({0}), pinnable=frozenset(), memory_mb=512)
     )
     guest_cell = {"id": 0, "cpus": [0], "pinned_cpus": [], "memory_mb": 512}
     assert topology_from_json({"kind": "guest", "cells": [guest_cell]}) == guest(shared=1, memory_mb=512)
