@@ -278,6 +278,15 @@ class DatabaseAway(ServiceUnavailable):
     template = "Database {url} has not answered for {seconds} s: {reason}. See that it runs; ask again then"
 
 
+class DatabaseOutOfOrder(ServiceUnavailable):
+    """The database takes no change now: its disk is full or broken, or another program holds it. Nothing was changed."""
+
+    template = (
+        "Database {url} can't be written: {reason}. See that its disk has room and that no other program holds it; ask"
+        " again then"
+    )
+
+
 class InvalidQuery(Invalid):
     """A query given to ``jetbridge sql`` can't be run; the message is the database's own, or the rule it breaks."""
 

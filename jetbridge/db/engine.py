@@ -135,7 +135,8 @@ class Database:
 
         ``fn`` may run several times (the database was busy, a deadlock, a connection lost), each time after everything it did was rolled
         back: it must not change anything else than the database. It takes effect once, also when the connection was lost in the middle of
-        the commit. An error it raises rolls back and comes through. Must not be nested. Raises ``DatabaseAway``.
+        the commit. An error it raises rolls back and comes through. Must not be nested. Raises ``DatabaseAway``,
+        ``DatabaseOutOfOrder``.
         """
         if getattr(self._writing, "active", False):
             raise RuntimeError("Database.write was called inside Database.write: pass the connection on instead")

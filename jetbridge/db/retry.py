@@ -13,7 +13,7 @@ from typing import TypeVar
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
-from jetbridge.errors import DatabaseAway
+from jetbridge.errors import DatabaseAway, DatabaseOutOfOrder
 
 logger = logging.getLogger(__name__)
 
@@ -36,14 +36,20 @@ TAKEN_MARIADB = frozenset({1062})
 # https://www.postgresql.org/docs/current/errcodes-appendix.html: classes 08 and 57P, too_many_connections
 LOST_SQLSTATES = frozenset({"57P01", "57P02", "57P03", "57P05", "53300", "25P03"})
 LOST_MARIADB = frozenset({1040, 1053, 1152, 1158, 1159, 1160, 1161, 1203, 1927, 2002, 2003, 2006, 2013, 2014, 2055})
+# No room, or a disk that doesn't work. https://www.sqlite.org/rescode.html
+FULL_SQLITE = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN})
+FULL_SQLSTATES = frozenset({"53100"})
+FULL_MARIADB = frozenset({1021, 1114})
 
 
 class Failure(Enum):
-    """What a failed transaction is worth: run again soon; run again at most twice; run again once the database is back; nothing."""
+    """What a failed transaction is worth: run again soon; run again at most twice; run again once the database is back; nothing until
+    somebody makes room; nothing."""
 
     BUSY = "busy"
     TAKEN = "taken"
     LOST = "lost"
+    FULL = "full"
     FINAL = "final"
 
 
@@ -51,7 +57,9 @@ def failure_of(error: BaseException) -> Failure:
     original = error.orig if isinstance(error, DBAPIError) else error
     if isinstance(original, sqlite3.Error):
         code: int = getattr(original, "sqlite_errorcode", 0) & 0xFF
-        return Failure.BUSY if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) else Failure.FINAL
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return Failure.BUSY
+        return Failure.FULL if code in FULL_SQLITE else Failure.FINAL
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         return Failure.LOST
     sqlstate: str | None = getattr(original, "sqlstate", None)
@@ -61,6 +69,8 @@ def failure_of(error: BaseException) -> Failure:
         return Failure.BUSY
     if sqlstate in TAKEN_SQLSTATES or code_of in TAKEN_MARIADB:
         return Failure.TAKEN
+    if sqlstate in FULL_SQLSTATES or code_of in FULL_MARIADB:
+        return Failure.FULL
     if sqlstate in LOST_SQLSTATES or (sqlstate or "").startswith("08") or code_of in LOST_MARIADB:
         return Failure.LOST
     # libpq tells no SQLSTATE when it can't connect or the connection breaks.
@@ -92,7 +102,8 @@ class Patience:
         self._lost_at: float | None = None
 
     def wait(self, error: BaseException) -> None:
-        """Returns when it is time to try again. Raises ``error`` when that is of no use, ``DatabaseAway`` when the server stays away."""
+        """Returns when it is time to try again. Raises ``error`` when that is of no use, ``DatabaseAway`` when the server stays away,
+        ``DatabaseOutOfOrder`` when the database stays locked, or can't be written."""
         kind = failure_of(error)
         self._failures += 1
         if kind is Failure.LOST:
@@ -101,6 +112,8 @@ class Patience:
         self._lost_at = None
         if kind is Failure.TAKEN:
             self._taken += 1
+        if kind is Failure.FULL or (kind is Failure.BUSY and self._failures >= WRITE_ATTEMPTS):
+            raise DatabaseOutOfOrder(url=self._shown_url, reason=first_line(error)) from error
         if kind is Failure.FINAL or self._taken >= TAKEN_ATTEMPTS or self._failures >= WRITE_ATTEMPTS:
             raise error
         logger.info(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import sys
 from pathlib import Path
 
 FORMAT = "%(asctime)s.%(msecs)03d %(process)d %(levelname)s %(name)s %(who)s%(message)s"
@@ -26,10 +28,21 @@ class LineFormatter(logging.Formatter):
         return super().format(record)
 
 
+class LogFile(logging.FileHandler):
+    """A log that can't be written (its disk is full) says so once on the terminal, and never in the way of the work."""
+
+    _complained = False
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not self._complained:
+            self._complained = True
+            print(f"warning: {self.baseFilename} can't be written: {sys.exc_info()[1]}", file=sys.stderr)
+
+
 def log_to_file(path: Path, level: int = logging.INFO) -> logging.Handler:
     """Append the product's log lines to ``path``. Returns the handler, for ``stop_logging``."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handler = logging.FileHandler(path, encoding="utf-8", delay=False)
+    handler = LogFile(path, encoding="utf-8", delay=False)
     handler.setFormatter(LineFormatter())
     handler.setLevel(level)
     for name in LOGGERS:
@@ -43,7 +56,8 @@ def log_to_file(path: Path, level: int = logging.INFO) -> logging.Handler:
 def stop_logging(handler: logging.Handler) -> None:
     for name in LOGGERS:
         logging.getLogger(name).removeHandler(handler)
-    handler.close()
+    with contextlib.suppress(OSError):  # its last lines find no room: the process ends all the same
+        handler.close()
 
 
 LOGGERS = ("jetbridge", "uvicorn.error", "oslo_messaging")

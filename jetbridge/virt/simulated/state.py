@@ -61,6 +61,9 @@ class Memory:
     last_id: int = 0
 
 
+_SHAPE = {"domains": dict, "mdevs": dict, "drivers": dict, "failures": dict, "files": dict, "last_id": int}
+
+
 class Store:
     """The folder of one host. Nothing is made before something is written."""
 
@@ -72,6 +75,9 @@ class Store:
         path = self.folder / "state.json"
         try:
             values = json.loads(path.read_text())
+            for name, kind in _SHAPE.items():
+                if not isinstance(values[name], kind):
+                    raise TypeError(f"{name} is {values[name]!r}")
             return Memory(
                 domains={name: Domain(**value) for name, value in values["domains"].items()},
                 mdevs={name: MdevRecord(**value) for name, value in values["mdevs"].items()},

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from jetbridge.db import connect, retry
 from jetbridge.db.engine import Database, FairLock
 from jetbridge.db.retry import Failure, failure_of
-from jetbridge.errors import DatabaseUnusable
+from jetbridge.errors import DatabaseOutOfOrder, DatabaseUnusable
 
 
 @pytest.fixture
@@ -139,10 +139,21 @@ def test_a_database_that_stays_busy_is_given_up(database: Database, monkeypatch:
     def fill(conn: Any) -> None:
         raise OperationalError("UPDATE", {}, _Deadlock())
 
-    with pytest.raises(OperationalError):
+    with pytest.raises(DatabaseOutOfOrder):
         database.write(fill)
     assert len(pauses) == retry.WRITE_ATTEMPTS - 1
     assert max(pauses) <= retry.LONGEST_PAUSE_SECONDS
+
+
+def test_a_full_disk_is_told_and_changes_nothing(database: Database) -> None:
+    def fill(conn: Any) -> None:
+        conn.exec_driver_sql("PRAGMA max_page_count = 4")
+        for number in range(10_000):
+            add(conn, number)
+
+    with pytest.raises(DatabaseOutOfOrder, match=r"can't be written: database or disk is full. See that its disk"):
+        database.write(fill)
+    assert numbers(database) == []
 
 
 def test_a_broken_rule_is_not_tried_again(database: Database) -> None:
@@ -174,6 +185,10 @@ class _Cut(Exception):
     sqlstate = "57P01"
 
 
+class _DiskFull(Exception):
+    sqlstate = "53100"
+
+
 class _Taken(Exception):
     sqlstate = "23505"
 
@@ -189,6 +204,8 @@ class _Taken(Exception):
         (_Cut(), Failure.LOST),
         (_Maria(2013, "Lost connection"), Failure.LOST),
         (_Maria(1927, "Connection was killed"), Failure.LOST),
+        (_Maria(1021, "Disk full"), Failure.FULL),
+        (_DiskFull(), Failure.FULL),
         (_Maria(1054, "Unknown column"), Failure.FINAL),
         (_Maria(), Failure.FINAL),
         (sqlite3.OperationalError("no such table: x"), Failure.FINAL),

@@ -42,6 +42,16 @@ def test_log_lines_go_to_the_file_until_logging_stops(tmp_path: Path) -> None:
     assert "two" not in text
 
 
+def test_a_log_on_a_full_disk_says_so_once_and_stops_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    handler = log_to_file(Path("/dev/full"))
+    for _ in range(3):
+        logging.getLogger("jetbridge.test").info("one")
+    stop_logging(handler)
+    told = capsys.readouterr().err
+    assert told.count("/dev/full can't be written: [Errno 28] No space left on device") == 1
+    assert "Traceback" not in told
+
+
 def test_a_state_folder_is_for_one_process_at_a_time_and_names_it(tmp_path: Path) -> None:
     first, second = StateDir(tmp_path / "state"), StateDir(tmp_path / "state")
     first.take()

@@ -132,10 +132,14 @@ def test_it_outlives_the_process(tmp_path: Path) -> None:
     assert driver(files, GPU) == "nvidia"
 
 
-def test_a_damaged_state_file_is_told(tmp_path: Path) -> None:
+EMPTY_DRIVERS = '{"domains": {}, "mdevs": {}, "drivers": [], "failures": {}, "files": {}, "last_id": 0}'
+
+
+@pytest.mark.parametrize("content", ["{", "", "null", "[]", '{"domains": {"x": 5}}', '{"domains": []}', EMPTY_DRIVERS])
+def test_a_damaged_state_file_is_told(tmp_path: Path, content: str) -> None:
     connection, _ = opened(tmp_path, T4S)
     boot(connection, A)
-    (tmp_path / "sim" / "node1" / "state.json").write_text("{")
+    (tmp_path / "sim" / "node1" / "state.json").write_text(content)
     with pytest.raises(HypervisorError, match=r"state\.json can't be read"):
         opened(tmp_path, T4S)[0].domains()
 
