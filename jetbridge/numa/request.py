@@ -257,8 +257,8 @@ def _cpus_per_cell(settings: _Settings, nodes: int, vcpus: int) -> Sequence[froz
         return [frozenset(range(number * each, (number + 1) * each)) for number in range(nodes)]
     cells: list[frozenset[int]] = []
     seen: frozenset[int] = frozenset()
-    for asked in given:
-        cpus = _cpu_list(asked, asked.value or "")
+    for asked, text in given:
+        cpus = _cpu_list(asked, text)
         if not cpus:
             raise asked.refusal("a node needs at least one CPU")
         if cpus - frozenset(range(vcpus)):
@@ -269,7 +269,7 @@ def _cpus_per_cell(settings: _Settings, nodes: int, vcpus: int) -> Sequence[froz
         cells.append(cpus)
     if len(seen) < vcpus:
         left = min(frozenset(range(vcpus)) - seen)
-        raise given[-1].refusal(f"CPU {left} is in no node: every one of the flavor's {vcpus} VCPUs needs one")
+        raise given[-1][0].refusal(f"CPU {left} is in no node: every one of the flavor's {vcpus} VCPUs needs one")
     return cells
 
 
@@ -282,25 +282,24 @@ def _memory_per_cell(settings: _Settings, nodes: int, memory_mb: int) -> Sequenc
             )
         return [memory_mb // nodes] * nodes
     cells = []
-    for asked in given:
-        text = asked.value or ""
+    for asked, text in given:
         if not _NUMBER.fullmatch(text) or int(text) < 1:
             raise asked.refusal("use a whole number of MiB, 1 or more")
         cells.append(int(text))
     if sum(cells) != memory_mb:
-        raise given[-1].refusal(f"the nodes have {sum(cells)} MiB together, the flavor has {memory_mb}")
+        raise given[-1][0].refusal(f"the nodes have {sum(cells)} MiB together, the flavor has {memory_mb}")
     return cells
 
 
-def _given_per_cell(settings: _Settings, name: str, nodes: int) -> Sequence[Asked] | None:
-    """The setting for every node, or None when it is given for none."""
-    given = [settings[f"{name}.{number}"] for number in range(nodes)]
-    present = [asked for asked in given if asked.agreed() is not None]
-    if not present:
+def _given_per_cell(settings: _Settings, name: str, nodes: int) -> Sequence[tuple[Asked, str]] | None:
+    """The setting for every node with its value, or None when it is given for none."""
+    asked_for = [settings[f"{name}.{number}"] for number in range(nodes)]
+    given = [(asked, text) for asked in asked_for if (text := asked.agreed()) is not None]
+    if not given:
         return None
-    for number, asked in enumerate(given):
+    for asked in asked_for:
         if asked.value is None:
-            raise present[0].refusal(f"hw:{name}.{number} is missing: give it for every node")
+            raise given[0][0].refusal(f"{asked.flavor_field} is missing: give it for every node")
     return given
 
 
