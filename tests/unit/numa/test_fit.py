@@ -348,3 +348,19 @@ def test_a_placement_is_found_though_all_cells_together_would_be_refused() -> No
     pools = [kind("a", 0, 1, DeviceType.VF), kind("b", 0, 1, DeviceType.PF), kind("a", 1, 2, DeviceType.VF)]
     requests = [wants_kinds("a", "required", "PART"), wants_kinds("b", "preferred", "WHOLE", "type-PF")]
     assert host_cells(fit_server(cells, guest(shared=1), pools, requests)) == [1]
+
+
+def test_cells_with_other_devices_are_not_taken_for_alike() -> None:
+    """Cell 0 has more of the devices and is tried first; only cell 1 has both kinds."""
+    cells = host(host_cell(0, shared=1), host_cell(1, shared=1))
+    pools = [kind("a", 0, 1), kind("a", 0, 2), kind("a", 0, 3), kind("a", 1, 4), kind("b", 1, 5)]
+    requests = [wants_kinds("a", "required", "A"), wants_kinds("b", "required", "B")]
+    assert host_cells(fit_server(cells, guest(shared=1), pools, requests)) == [1]
+
+
+def test_one_request_of_policy_socket_is_enough_to_tell_sockets_apart() -> None:
+    """Cells 0 and 1 have no devices and look alike, but only cell 1 is on the devices' socket."""
+    cells = host(host_cell(0, shared=1, socket=0), host_cell(1, shared=1, socket=1), host_cell(2, socket=1))
+    pools = [kind("a", 2, 1), kind("b", 2, 2)]
+    requests = [wants_kinds("a", "socket", "A"), wants_kinds("b", "preferred", "B")]
+    assert host_cells(fit_server(cells, guest(shared=1), pools, requests)) == [1]
