@@ -14,7 +14,7 @@ from jetbridge.numa.usage import with_usage
 from jetbridge.pci.device import DeviceType
 from jetbridge.pci.fit import Refusal
 from jetbridge.pci.pool import Pool
-from jetbridge.pci.request import NumaPolicy, PciRequest
+from jetbridge.pci.request import NumaPolicy, PciRequest, ProviderChoice
 from jetbridge.reasons import Reason
 from tests.unit.numa.build import cases, gpu, guest, host, host_cell, wants
 
@@ -364,3 +364,11 @@ def test_one_request_of_policy_socket_is_enough_to_tell_sockets_apart() -> None:
     pools = [kind("a", 2, 1), kind("b", 2, 2)]
     requests = [wants_kinds("a", "socket", "A"), wants_kinds("b", "preferred", "B")]
     assert host_cells(fit_server(cells, guest(shared=1), pools, requests)) == [1]
+
+
+def test_cells_with_devices_of_other_providers_are_not_taken_for_alike() -> None:
+    cells = host(host_cell(0, shared=1), host_cell(1, shared=1))
+    pools = [replace(kind("a", node, node + 1), rp_uuid=f"provider-{node}") for node in (0, 1)]
+    chosen = ProviderChoice(by_request={"id-of-A": ("provider-1",)})
+    answer = fit_server(cells, guest(shared=1), pools, [wants_kinds("a", "required", "A")], chosen)
+    assert host_cells(answer) == [1]
