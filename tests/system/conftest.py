@@ -56,6 +56,8 @@ def launch(request: pytest.FixtureRequest, tmp_path: Path, database: str | None,
                 return stack.enter_context(running(tmp_path, content, wanted))
             cloud = SeparateCloud(tmp_path, request.getfixturevalue("rabbit"), wanted)
             cloud.write_fleet(content)
+            if database is not None:
+                cloud.make_schema()
             stack.callback(cloud.stop)
             cloud.start()
             return cloud

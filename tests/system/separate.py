@@ -72,10 +72,11 @@ class SeparateCloud(Cloud):
         database.upgrade()
         database.close()
 
-    def begin(self, role: str, arguments: Sequence[str]) -> None:
+    def begin(self, role: str, arguments: Sequence[str], program: str = "jetbridge.cli.main", *first: str) -> None:
+        """``program``: the module that is run, with the words ``first`` before the others."""
         common = ["--config-file", str(self._config), "--fleet", str(self.fleet_file), "--state-dir", str(self.state)]
         self.processes[role] = subprocess.Popen(
-            [sys.executable, "-m", "jetbridge.cli.main", *arguments, *common],
+            [sys.executable, "-m", program, *first, *arguments, *common],
             stdout=subprocess.PIPE,
             stderr=(self.folder / f"{role}.stderr").open("w"),
             text=True,

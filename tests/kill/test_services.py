@@ -1,0 +1,146 @@
+"""SIGKILL of each service as a process of its own, on PostgreSQL and RabbitMQ: when it is back nothing is left and nobody waits."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from jetbridge.compute.registry import FLOWS
+from jetbridge.config.settings import Settings
+from jetbridge.steps.runtime import Moment
+from tests.conftest import DatabaseServers
+from tests.servers.rabbitmq import RabbitNode
+from tests.system.child import SENT, Death
+from tests.system.cloud import DEADLINE, fleet, gpu, host
+from tests.system.invariants import Journals, check_always, check_at_rest
+from tests.system.separate import SeparateCloud
+
+QUICK = Settings(service_down_time=6, report_interval=1, update_resources_interval=2)
+GPU = {"pci_passthrough:alias": "GPU:1"}
+
+pytestmark = pytest.mark.xdist_group("services")
+
+
+class MortalServices(SeparateCloud):
+    flavor_id: str
+
+    def doom(self, role: str, death: Death) -> list[str]:
+        """The process of that role is another one now, which kills itself. Answers its command."""
+        arguments = self.kill(role)
+        self.begin(role, arguments, "tests.kill.mortal", death.step, death.moment)
+        self.ready(role)
+        if role == "api":
+            self.client.base_url = httpx.URL(f"{self.url}/compute/v2.1")
+        return arguments
+
+    def resurrect(self, role: str, arguments: list[str]) -> None:
+        process = self.processes.pop(role)
+        assert process.wait(DEADLINE) == -signal.SIGKILL
+        assert process.stdout is not None
+        process.stdout.close()
+        self.begin(role, arguments)
+        self.ready(role)
+        if role == "api":
+            self.client.base_url = httpx.URL(f"{self.url}/compute/v2.1")
+
+    def rests(self) -> None:
+        """Soon, and invariants hold meanwhile."""
+        end = time.monotonic() + DEADLINE
+        while True:
+            try:
+                return check_at_rest(self)
+            except AssertionError:
+                check_always(self)
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def cloud(
+    tmp_path_factory: pytest.TempPathFactory, rabbit: RabbitNode, database_server: DatabaseServers
+) -> Iterator[MortalServices]:
+    """One for all: a case begins and ends with nothing in it."""
+    url = database_server("postgresql").new_database()
+    made = MortalServices(tmp_path_factory.mktemp("services"), rabbit, replace(QUICK, database_connection=url))
+    made.write_fleet(fleet(host("h1", [gpu(1), gpu(2)])))
+    made.make_schema()
+    try:
+        made.start()
+        made.processes["conductor-2"].send_signal(signal.SIGTERM)  # so that the other one gets the message
+        made.processes.pop("conductor-2").wait(DEADLINE)
+        made.flavor_id = made.flavor("g", GPU)
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def journals(cloud: MortalServices) -> Journals:
+    known = Journals(cloud)
+    known.check()
+    return known
+
+
+def name(death: Death) -> str:
+    return f"{death.step}-{death.moment}"
+
+
+def empty_again(cloud: MortalServices) -> None:
+    for server in cloud.client.get("/servers").json()["servers"]:
+        cloud.delete(server["id"])
+        cloud.wait_gone(server["id"])
+    cloud.rests()
+    assert cloud.statuses() == ["available", "available"]
+    assert cloud.domains("h1") == {}
+
+
+BUILDS = [("compute", Death(step.name, moment)) for step in FLOWS["build"] for moment in Moment]
+BUILDS += [("conductor", Death(message, SENT)) for message in ("select_destinations", "build_server")]
+BUILDS += [("api", Death("build_servers", SENT))]
+DELETES = [("compute", Death(step.name, moment)) for step in FLOWS["delete"] for moment in Moment]
+DELETES += [("conductor", Death("delete_server", SENT)), ("api", Death("delete_server", SENT))]
+
+
+@pytest.mark.parametrize(("role", "death"), BUILDS, ids=lambda value: value if isinstance(value, str) else name(value))
+def test_a_build_ends_whose_service_was_killed(
+    cloud: MortalServices, journals: Journals, role: str, death: Death
+) -> None:
+    arguments = cloud.doom(role, death)
+    with suppress(httpx.TransportError):  # the API may die before it answers
+        cloud.boot(cloud.flavor_id)
+    cloud.resurrect(role, arguments)
+    journals.killed()
+    check_always(cloud)
+    [server] = cloud.client.get("/servers/detail").json()["servers"]
+    ended = cloud.wait(server["id"], "ACTIVE", "ERROR")
+    if role == "compute":
+        done = death == Death(FLOWS["build"][-1].name, Moment.CHANGED)
+        assert ended["status"] == ("ACTIVE" if done else "ERROR")
+        assert done or "stopped in step" in ended["fault"]["message"]
+    cloud.rests()
+    empty_again(cloud)
+    journals.check()
+
+
+@pytest.mark.parametrize(("role", "death"), DELETES, ids=lambda value: value if isinstance(value, str) else name(value))
+def test_a_delete_ends_whose_service_was_killed(
+    cloud: MortalServices, journals: Journals, role: str, death: Death
+) -> None:
+    arguments = cloud.doom(role, death)
+    server_id = cloud.boot(cloud.flavor_id)
+    cloud.wait(server_id, "ACTIVE")
+    with suppress(httpx.TransportError):
+        cloud.delete(server_id)
+    cloud.resurrect(role, arguments)
+    journals.killed()
+    check_always(cloud)
+    cloud.wait_gone(server_id)
+    empty_again(cloud)
+    journals.check()
