@@ -69,6 +69,13 @@ def test_the_hint_is_of_the_cell_that_came_nearest_and_equal_wants_are_told_once
     ]
 
 
+def test_of_cells_that_came_equally_near_the_first_gives_the_hint() -> None:
+    cells = host(host_cell(0, dedicated=4, pinned=3), host_cell(1, dedicated=2, pinned=1))
+    answer = fit_server(cells, guest(dedicated=3), (), ())
+    assert not isinstance(answer, ServerFit)
+    assert [reason.hint for reason in answer.reasons] == ["the most free in one host cell is 1 of 4"]
+
+
 def test_where_all_cpus_are_for_both_pinned_ones_are_no_shared_ones() -> None:
     """A host without cpu_dedicated_set and cpu_shared_set."""
     undivided = replace(host_cell(0, dedicated=4, pinned=3), cpus=frozenset(range(4)))
