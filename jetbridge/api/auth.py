@@ -7,7 +7,6 @@ lines that begin with ``#`` are skipped). ``htpasswd -nBC 10 USER`` prints the f
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import json
@@ -181,7 +180,10 @@ class Authenticator:
         if known is not None or self.users is None:
             return known or ADMIN
         entry = self.users.get(user)
-        secret = password.encode()
+        try:
+            secret = password.encode()
+        except UnicodeEncodeError:
+            raise Unauthorized(reason="the password holds a lone surrogate, which is no character") from None
         # bcrypt reads 72 bytes; a longer password would be cut silently.
         right = bcrypt.checkpw(secret[:72], entry.bcrypt_hash if entry else self._decoy)
         if entry is None or not right or len(secret) > 72:
@@ -230,7 +232,7 @@ def basic_credentials(header: str) -> tuple[str, str]:
         raise Unauthorized(reason=f"the scheme {scheme!r} of the Authorization header is not Basic")
     try:
         user, colon, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # not base64, not ASCII, not UTF-8
         raise Unauthorized(reason="the Authorization header can't be decoded") from None
     if not colon:
         raise Unauthorized(reason="the Authorization header has no password")

@@ -80,6 +80,9 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """The exit code."""
+    for argument in arguments:
+        if not _is_text(argument):
+            return _fail(f"{argument!a} on the command line is not UTF-8: write it as text", USAGE)
     try:
         command = with_plain_values(typer.main.get_command(app))
         code = command(arguments, prog_name="jetbridge", standalone_mode=False)
@@ -97,6 +100,14 @@ def run(arguments: list[str]) -> int:
     except Exception as error:  # noqa: BLE001  the last stop: a person gets a sentence, not a traceback
         return _unforeseen(error)
     return code if isinstance(code, int) else 0
+
+
+def _is_text(argument: str) -> bool:
+    try:
+        argument.encode()
+    except UnicodeEncodeError:  # bytes that Python kept as lone surrogates
+        return False
+    return True
 
 
 def _unforeseen(error: Exception) -> int:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import bcrypt
 import pytest
 from fastapi import APIRouter
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jetbridge.api import identity
@@ -141,7 +142,19 @@ def test_no_text_is_a_token_by_accident(text: str) -> None:
         authenticator.check_token(text)
 
 
-@given(st.text(st.characters(codec="ascii")))
+@pytest.mark.parametrize("user", ["ann", "nobody", "\ud800"])
+@pytest.mark.parametrize("password", ["\ud800", "\x00", "p" * 100_000])
+def test_a_password_that_nobody_can_have_is_a_wrong_one(door: Door, user: str, password: str) -> None:
+    user_of = {"name": user, "password": password, "domain": {"id": "default"}}
+    body = {"auth": {"identity": {"methods": ["password"], "password": {"user": user_of}}}}
+    answer = door.post(
+        "/identity/v3/auth/tokens", content=json.dumps(body), headers={"Content-Type": "application/json"}
+    )
+    assert answer.status_code in (400, 401)
+
+
+@given(st.text(st.characters(codec="latin-1")) | st.text(st.characters(codec="latin-1")).map("Basic {}".format))
+@example("Basic YW5uOnB3\xff")
 def test_any_authorization_header_is_credentials_or_refused(header: str) -> None:
     try:
         user, password = basic_credentials(header)

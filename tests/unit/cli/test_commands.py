@@ -51,6 +51,12 @@ def test_help_has_words_for_values_and_no_types_of_the_program(
         assert all(words in " ".join(shown.split()) for words in ("--config-file FILE", "--state-dir FOLDER"))
 
 
+@pytest.mark.parametrize("command", [["xml"], ["sql"], ["devices", "--host"], ["up", "--fleet"]], ids=" ".join)
+def test_an_argument_that_is_not_utf8_is_told(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*command, "a\udcff"]) == 2
+    assert capsys.readouterr().err == "error: 'a\\udcff' on the command line is not UTF-8: write it as text\n"
+
+
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command != ["up"]], ids=" ".join)
 def test_every_command_but_up_has_json(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     run([*command, "--help"])
