@@ -90,6 +90,10 @@ NUMBERED: Mapping[str, Rule] = {"hw:numa_cpus.": _CPUS, "hw:numa_mem.": _NUMBER}
 CLOSED_NAMESPACES = ("hw:", "os:", "pci_passthrough:")
 """Namespaces of which every name is known: another one is surely a typo. Others are the operator's own."""
 
+_RESOURCES = re.compile(r"resources\w*:(.+)")
+_SIZES = frozenset({"VCPU", "MEMORY_MB", "DISK_GB"})
+"""Resource classes that every server has anyway."""
+
 
 def check_extra_specs(specs: Mapping[str, str], version: Version) -> None:
     """Raises ``PciInvalidRequest`` or ``Invalid``."""
@@ -100,6 +104,18 @@ def check_extra_specs(specs: Mapping[str, str], version: Version) -> None:
     for key, value in specs.items():
         if key != ALIAS:
             _check(key, value)
+
+
+def refuse_unheld(specs: Mapping[str, str]) -> None:
+    """Of a flavor that somebody boots: a device that it asks for in a way which nothing here honours must not be left out silently.
+    Raises ``Invalid``."""
+    for key, value in specs.items():
+        resource = _RESOURCES.fullmatch(key)
+        if key == "accel:device_profile" or (resource and resource[1] not in _SIZES and value != "0"):
+            raise Invalid(
+                f"Extra spec {key}={value} asks for something that is not offered here, and the server would run without it:"
+                f" remove it from the flavor, or ask for PCI devices with {ALIAS}."
+            )
 
 
 def _check(key: str, value: str) -> None:

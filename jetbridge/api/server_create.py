@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from jetbridge.api.call import Call
+from jetbridge.api.extra_specs import refuse_unheld
 from jetbridge.api.flavors import visible
 from jetbridge.api.server_requests import (
     CreateServer,
@@ -73,6 +74,7 @@ def plan(call: Call, body: CreateServer) -> Plan:
     image = _image(call, image_id(new))
     flavor = _flavor(call, new.flavorRef)
     check_size(flavor, image)
+    refuse_unheld(flavor.extra_specs)
     return Plan(
         new=new,
         flavor=flavor,

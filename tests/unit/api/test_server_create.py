@@ -225,6 +225,28 @@ def test_hints_that_nothing_honours_are_refused(cloud: Cloud, hint: str) -> None
     assert hint in message(answer)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "refused"),
+    [
+        ("resources:VGPU", "1", True),
+        ("resources_GPU:CUSTOM_PCI_10DE_1EB8", "1", True),
+        ("accel:device_profile", "fast", True),
+        ("resources:VGPU", "0", False),
+        ("resources:MEMORY_MB", "512", False),
+        ("trait:CUSTOM_FAST", "required", False),
+    ],
+)
+def test_a_flavor_that_asks_for_devices_in_a_way_nothing_honours_boots_nobody_without_them(
+    cloud: Cloud, key: str, value: str, refused: bool
+) -> None:
+    cloud.flavor(specs={key: value})
+    answer = cloud.boot()
+    assert answer.status_code == (400 if refused else 202)
+    if refused:
+        assert f"{key}={value}" in message(answer)
+        assert cloud.get("/servers").json()["servers"] == []
+
+
 def test_hints_of_ones_own_filters_are_kept(cloud: Cloud) -> None:
     cloud.flavor()
     body = {
