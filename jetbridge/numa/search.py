@@ -48,8 +48,9 @@ def find_placement(
     dead: set[Hashable] = set()
     looked_at = 0
 
-    def descend(placed: tuple[int, ...], taken: tuple[int, ...]) -> tuple[tuple[int, ...], Answer] | None:
+    def descend(placed: tuple[int, ...]) -> tuple[tuple[int, ...], Answer] | None:
         nonlocal looked_at
+        taken = Counter(class_of[host] for host in placed)
         state = tuple(sorted(tuple((look, size, taken[kind]) for look, size, kind in shape) for shape in shapes))
         if state in dead:
             return None
@@ -70,7 +71,7 @@ def find_placement(
                 deeper = (*placed, host)
                 if not matchable(fits[len(deeper) :], frozenset(deeper)):
                     continue
-                found = descend(deeper, (*taken[:kind], taken[kind] + 1, *taken[kind + 1 :]))
+                found = descend(deeper)
                 if found is not None:
                     return found
         # How many cells are placed is the sum of what is taken: the counts alone name the state.
@@ -79,7 +80,7 @@ def find_placement(
 
     if not matchable(fits, frozenset()):
         return None
-    return descend((), (0,) * len(numbers))
+    return descend(())
 
 
 def _shapes(
