@@ -112,6 +112,8 @@ def _assigns_types_or_names(node: ast.Assign) -> bool:
     names = [target.id for target in node.targets if isinstance(target, ast.Name)]
     if names == ["__all__"] or names == ["logger"]:
         return True
+    if isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name) and node.value.func.id == "TypeVar":
+        return True
     is_alias = all(name.lstrip("_")[:1].isupper() and not name.isupper() for name in names) and bool(names)
     return is_alias and isinstance(node.value, ast.Subscript | ast.BinOp | ast.Name)
 
