@@ -60,5 +60,5 @@ def stop_logging(handler: logging.Handler) -> None:
         handler.close()
 
 
-LOGGERS = ("jetbridge", "uvicorn.error", "oslo_messaging")
-"""Whose lines are kept: ours, and the troubles of the HTTP server and of the message bus."""
+LOGGERS = ("jetbridge", "uvicorn.error", "oslo_messaging", "opentelemetry")
+"""Whose lines are kept: ours, and the troubles of the HTTP server, of the message bus, and of a collector of traces."""

@@ -7,10 +7,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from jetbridge.config.settings import Settings
+from jetbridge.db.clock import utcnow
+from tests.servers.collector import Collector
 from tests.system.cloud import Cloud, fleet, gpu, host
 from tests.system.conftest import Launch, on_both_deployments, on_every_database
 
@@ -117,6 +121,46 @@ def test_looking_leaves_no_trace(launch: Launch) -> None:
         ("CALL", "api", "compute:h1", "domain_xml"),
         ("LIBRARY", "compute:h1", "libvirt", "domain_xml"),
     ]
+
+
+def test_a_collector_gets_the_whole_boot(launch: Launch) -> None:
+    collector = Collector()
+    try:
+        cloud = launch(fleet(host("h1", [gpu(1)])), Settings(otlp_endpoint=collector.url))
+        server = cloud.boot(cloud.flavor("gpu1", {"pci_passthrough:alias": "GPU:1"}))
+        cloud.wait(server, "ACTIVE")
+        stored = {span["span_id"] for span in way_to(cloud, server, "start_domain")}
+        cloud.stop()
+        sent: set[str] = set()
+        while not collector.received.empty():
+            _, request = collector.received.get()
+            of_scopes = [of_scope for of_resource in request.resource_spans for of_scope in of_resource.scope_spans]
+            sent |= {span.span_id.hex() for of_scope in of_scopes for span in of_scope.spans}
+        assert stored <= sent
+    finally:
+        collector.close()
+
+
+def test_a_collector_that_is_away_disturbs_nobody(launch: Launch) -> None:
+    cloud = launch(fleet(host("h1", [gpu(1)])), Settings(otlp_endpoint="http://127.0.0.1:1"))
+    server = cloud.boot(cloud.flavor("gpu1", {"pci_passthrough:alias": "GPU:1"}))
+    cloud.wait(server, "ACTIVE")
+    assert way_to(cloud, server, "start_domain")
+    cloud.stop()
+    assert "127.0.0.1" in cloud.log()  # its trouble is in the log
+
+
+@pytest.mark.all_in_one
+def test_spans_are_kept_as_long_as_explanations(launch: Launch) -> None:
+    cloud = launch(fleet(host("h1", [])), Settings(keep_days=2))
+    server = cloud.boot(cloud.flavor("gpu1", {"pci_passthrough:alias": "GPU:1"}))
+    cloud.wait(server, "ERROR")
+    assert way_to(cloud, server, "select_destinations")
+    for days, left in ((1, True), (3, False)):
+        cloud.change("UPDATE spans SET started_at = :then", then=utcnow() - timedelta(days=days))
+        assert cloud.service is not None
+        cloud.service._purge()  # once an hour
+        assert bool(requests_of(cloud, server)) is left
 
 
 def test_what_is_under_way_at_the_stop_is_stored(launch: Launch) -> None:
