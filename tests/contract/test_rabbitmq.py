@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -137,11 +138,11 @@ def test_the_deadline_of_a_call_is_that_of_the_calls_it_makes(processes: Any) ->
     middle.bus.serve("conductor", {"ask": ask_on})
     back.bus.serve("scheduler", {"slow": slow})
     with pytest.raises(MessageTimeout, match="No answer from"):
-        front.call("ask", timeout=1)
+        front.call("ask", timeout=5)
     go.set()
     middle.close()
     assert len(seen) == 1
-    assert "within 0." in seen[0]
+    assert re.search(r"within [0-4]\.\d", seen[0])
 
 
 def test_a_rabbitmq_that_restarts_loses_nothing_and_nothing_runs_twice(
