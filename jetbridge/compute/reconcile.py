@@ -55,7 +55,9 @@ def reconcile(host: AgentHost, *, gone_owners: Collection[str] = (), starting: b
         ledgers = _look(host, node.id)
         if _remove_stray_domains(host, ledgers):
             ledgers = _look(host, node.id)
-        if _resume_tasks(host, ledgers, starting) or _free_stray_devices(host, ledgers):
+        if _resume_tasks(host, ledgers, starting):
+            ledgers = _look(host, node.id)
+        if _free_stray_devices(host, ledgers):
             ledgers = _look(host, node.id)
         _follow_domains(host, ledgers)
         note_holders(host, node.id, starting=starting)

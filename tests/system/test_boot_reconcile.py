@@ -53,6 +53,19 @@ def test_an_allocated_device_without_a_server_returns_in_one_pass(launch: Launch
     assert cloud.statuses() == ["available"]
 
 
+def test_one_pass_returns_a_stray_device_and_ends_a_lost_task(launch: Launch) -> None:
+    """The pass that had ended a task left the devices to the next one."""
+    cloud = launch(fleet(host("h1", [gpu(1), gpu(2)])))
+    server_id = boot(cloud)
+    cloud.change("UPDATE instances SET task_state = 'powering-off', updated_at = '2020-01-01 00:00:00.000000'")
+    cloud.change(
+        "UPDATE pci_devices SET status = 'allocated', instance_uuid = :id WHERE status = 'available'", id=FOREIGN
+    )
+    cloud.update_resources("h1")
+    assert cloud.show(server_id)["OS-EXT-STS:task_state"] is None
+    assert cloud.statuses() == ["allocated", "available"]
+
+
 def test_nothing_is_freed_on_a_failed_probe_f24(launch: Launch) -> None:
     cloud = launch(fleet(host("h1", [gpu(1)])))
     cloud.change("UPDATE pci_devices SET status = 'allocated', instance_uuid = :id", id=FOREIGN)

@@ -52,6 +52,8 @@ HARDWARE: dict[str, dict[str, Any]] = {
 }
 BLIND = ("blind", "half blind")
 NIC = {"vendor_id": "15b3"}
+BREAKS = st.sampled_from((None, None, None, None, 0, 1, 3))
+"""After how many looks at the clock a transaction breaks."""
 
 
 def _asked(kind: str) -> tuple[PciRequest, ...]:
@@ -144,15 +146,15 @@ class Ledgers(RuleBasedStateMachine):
     @rule(
         kind=st.sampled_from(["gpu", "gpus", "pf", "vf", "mixed", "both"]),
         stale=st.booleans(),
-        breaks=st.integers(-8, 4),
+        breaks=BREAKS,
     )
-    def claim(self, kind: str, stale: bool, breaks: int) -> None:
+    def claim(self, kind: str, stale: bool, breaks: int | None) -> None:
         asked = _asked(kind)
         server = self.bench.server(*asked)
         selection = self.stale if stale and self.stale is not None else self.bench.selection()
         self.stale = self.bench.selection()
         before = self.dump()
-        self.clock.left = breaks if breaks >= 0 else None
+        self.clock.left = breaks
         try:
             tracker.claim(self.bench.host, CONTEXT, server.uuid, selection)
         except (JetbridgeError, Broken):
@@ -165,11 +167,19 @@ class Ledgers(RuleBasedStateMachine):
         assert kind != "both", "never a PF and its VF"
         self.owners[server.uuid] = sum(one.count for one in asked)
 
+    @rule(kind=st.sampled_from(["gpu", "gpus", "pf", "vf", "mixed"]))
+    def boot(self, kind: str) -> None:
+        """As it goes when nothing is in the way."""
+        before = set(self.owners)
+        self.claim(kind, False, None)
+        for new in self.owners.keys() - before:
+            self.run(new, None)
+
     @precondition(lambda self: self.owners)
     @rule(data=st.data())
     def claim_again(self, data: st.DataObject) -> None:
         """Somebody who owns already can't claim, wherever the message comes from."""
-        uuid_ = data.draw(st.sampled_from(sorted(self.owners)))
+        uuid_ = data.draw(st.sampled_from(list(self.owners)))
         before = self.dump()
         try:
             tracker.claim(self.bench.host, CONTEXT, uuid_, self.bench.selection())
@@ -179,10 +189,11 @@ class Ledgers(RuleBasedStateMachine):
         raise AssertionError("it claimed twice")
 
     @precondition(lambda self: self.owners)
-    @rule(data=st.data(), breaks=st.integers(-8, 2))
-    def allocate(self, data: st.DataObject, breaks: int) -> None:
-        uuid_ = data.draw(st.sampled_from(sorted(self.owners)))
+    @rule(data=st.data(), breaks=BREAKS)
+    def allocate(self, data: st.DataObject, breaks: int | None) -> None:
+        self.run(data.draw(st.sampled_from(list(self.owners))), breaks)
 
+    def run(self, uuid_: str, breaks: int | None) -> None:
         def settle() -> None:
             tracker.allocate(self.bench.host, CONTEXT, uuid_, self.bench.node_id)
 
@@ -193,9 +204,9 @@ class Ledgers(RuleBasedStateMachine):
             self.settled.add(uuid_)
 
     @precondition(lambda self: self.owners)
-    @rule(data=st.data(), breaks=st.integers(-8, 3), leaves=st.booleans())
-    def give_back(self, data: st.DataObject, breaks: int, leaves: bool) -> None:
-        uuid_ = data.draw(st.sampled_from(sorted(self.owners)))
+    @rule(data=st.data(), breaks=BREAKS, leaves=st.booleans())
+    def give_back(self, data: st.DataObject, breaks: int | None, leaves: bool) -> None:
+        uuid_ = data.draw(st.sampled_from(list(self.owners)))
         give = tracker.leave if leaves else tracker.release
 
         def back() -> None:
@@ -205,17 +216,21 @@ class Ledgers(RuleBasedStateMachine):
             del self.owners[uuid_]
             self.settled.discard(uuid_)
 
-    @rule(hardware=st.sampled_from(sorted(HARDWARE)))
-    def change(self, hardware: str) -> None:
-        self.hardware = hardware
-        self.bench.change(HARDWARE[hardware])
+    @rule(hardware=st.sampled_from(sorted(HARDWARE)), back=st.booleans())
+    def change(self, hardware: str, back: bool) -> None:
         owned = self.owned()
-        take_inventory(self.bench.host)
-        assert self.owned() == owned, "no report of a host takes a device from its owner"
+        for wanted in (hardware, "whole") if back else (hardware,):
+            self.hardware = wanted
+            self.bench.change(HARDWARE[wanted])
+            take_inventory(self.bench.host)
+            assert self.owned() == owned, "no report of a host takes a device from its owner"
+            self.a_card_and_its_functions_are_never_both_given_or_offered()
 
-    @rule()
-    def crash(self) -> None:
-        """The process dies, another begins: claims that nobody builds on return, unless the host can't be seen."""
+    @rule(hardware=st.sampled_from(sorted(HARDWARE)))
+    def crash(self, hardware: str) -> None:
+        """The process dies, another begins, perhaps on other hardware: claims that nobody builds on return, unless the host can't be
+        seen."""
+        self.hardware = hardware
         self.bench = self._process()
         owned = self.owned()
         take_inventory(self.bench.host, starting=True)
@@ -229,7 +244,7 @@ class Ledgers(RuleBasedStateMachine):
     def forget(self) -> None:
         """A periodic pass, with whatever was deleted in the tables alone."""
         if self.settled and self.hardware not in BLIND:
-            uuid_ = sorted(self.settled)[0]
+            uuid_ = next(one for one in self.owners if one in self.settled)
             self.database.write(lambda conn: servers.soft_delete(conn, uuid_))
             self.settled.discard(uuid_)
             del self.owners[uuid_]
@@ -268,10 +283,10 @@ class Ledgers(RuleBasedStateMachine):
 
     # --- help ---
 
-    def unbroken(self, change: Any, breaks: int) -> bool:
+    def unbroken(self, change: Any, breaks: int | None) -> bool:
         """Whether the change happened; one that broke changed nothing."""
         before = self.dump()
-        self.clock.left = breaks if breaks >= 0 else None
+        self.clock.left = breaks
         try:
             change()
         except Broken:
@@ -295,8 +310,8 @@ def test_ledgers_hold_whatever_happens(request: Any) -> None:
     run_state_machine_as_test(
         Ledgers,
         settings=settings(
-            max_examples=400 if long else 12,
-            stateful_step_count=50 if long else 20,
+            max_examples=400 if long else 25,
+            stateful_step_count=50 if long else 25,
             derandomize=not long,
             deadline=None,
             database=None,

@@ -382,3 +382,21 @@ def test_a_build_whose_message_was_lost_is_sent_again_and_only_by_who_sent_it(da
     assert stage.built == ["a", "b"]
     assert (stage.builds(server)[0].host, stage.builds(server)[0].attempts) == ("b", 0)
     assert stage.conductor.send_again() == 0
+
+
+def test_a_build_whose_conductor_failed_before_it_was_sent_is_ended_and_only_by_who_had_it(database: Database) -> None:
+    stage = Stage(database, [], [])
+    server = stage.server()
+    long_ago = utcnow() - timedelta(seconds=3600)
+    database.write(lambda conn: builds.start(conn, server, "another", now=long_ago))
+    stage.conductor.send_again()
+    assert stage.builds(server)[0].state == "running"
+    database.write(lambda conn: builds.take(conn, 1, "me"))
+    stage.conductor.send_again()
+    assert stage.builds(server)[0].state == "running", "it may still be at work"
+    database.write(lambda conn: builds.take(conn, 1, "me", now=long_ago))
+    stage.conductor.send_again()
+    assert stage.builds(server)[0].state == "failed"
+    with database.read() as conn:
+        assert servers.get(conn, server).vm_state is VmState.ERROR
+        assert "stopped in step scheduling" in faults.latest(conn, [server])[server].message
