@@ -109,8 +109,8 @@ def test_a_compute_that_is_killed_in_the_middle_cleans_up_when_it_returns_and_it
     cloud = begin(fleet(host("h1", [gpu(1)], **slow), host("h2", [gpu(1)])), QUICK)
     flavor = cloud.flavor("gpu1", {"pci_passthrough:alias": "GPU:1"})
     ids = [cloud.boot(flavor, f"s{number}") for number in range(2)]
-    cloud.until(lambda: cloud.statuses("h1") == ["claimed"], "the device of h1 is claimed")
-    [on_h1] = [server_id for server_id in ids if cloud.owned(server_id) and cloud.show(server_id)["status"] == "BUILD"]
+    starting = "SELECT instance_uuid FROM builds WHERE host = 'h1' AND step = 'start'"
+    [(on_h1,)] = cloud.until(lambda: cloud.sql(starting), "the guest of h1 is being started")
     command = cloud.kill("compute")
     [other] = set(ids) - {on_h1}
     assert cloud.wait(other, "ACTIVE", "ERROR")["status"] == "ACTIVE"
