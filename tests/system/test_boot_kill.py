@@ -30,7 +30,8 @@ def cloud(tmp_path: Path) -> Iterator[MortalCloud]:
 def test_a_killed_build_is_undone_and_its_owner_is_told(cloud: MortalCloud, step: str, moment: Moment) -> None:
     journals = Journals(cloud)
     with dying(cloud, Death(step, moment)):
-        server_id = cloud.boot(cloud.flavor("g", GPU))
+        cloud.boot(cloud.flavor("g", GPU))
+    server_id = cloud.only_server()
     journals.killed()
     cloud.start()
     check_at_rest(cloud)
@@ -48,7 +49,8 @@ def test_a_killed_build_is_undone_and_its_owner_is_told(cloud: MortalCloud, step
 
 def test_a_build_that_is_done_is_not_undone(cloud: MortalCloud) -> None:
     with dying(cloud, Death("activate", Moment.CHANGED)):
-        server_id = cloud.boot(cloud.flavor("g", GPU))
+        cloud.boot(cloud.flavor("g", GPU))
+    server_id = cloud.only_server()
     cloud.start()
     check_at_rest(cloud)
     assert cloud.show(server_id)["status"] == "ACTIVE"
