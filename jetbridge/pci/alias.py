@@ -114,9 +114,7 @@ def _text(content: Any) -> str | None:
 
 
 def _name(content: Any) -> str | None:
-    # Blanks around a name are dropped, so that there has to be something else.
-    fits = isinstance(content, str) and content.strip() and len(content) <= 256
-    return None if fits else "text of 1 to 256 characters"
+    return None if isinstance(content, str) and 1 <= len(content) <= 256 else "text of 1 to 256 characters"
 
 
 def _hex_id(content: Any) -> str | None:

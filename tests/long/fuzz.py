@@ -232,7 +232,7 @@ def _alias(chance: random.Random) -> tuple[list[str], bool]:
 def _use_alias(given: tuple[list[str], bool], folder: Path) -> None:
     values, in_placement = given
     for name, alias in parse_aliases(values, pci_in_placement=in_placement).items():
-        assert name
+        assert name == name.strip()  # a blank one is "": it is taken, and no flavor can ask for it
         assert alias.name == name
         assert alias.properties
 
