@@ -279,7 +279,7 @@ def _node_devices(chance: random.Random) -> list[str]:
 def _other_xml(chance: random.Random, text: str) -> str:
     if chance.random() < 0.5:
         return mangled(chance, text)
-    lines = text.splitlines()
+    lines = text.splitlines() or [""]
     at = chance.randrange(len(lines))
     match chance.randrange(4):
         case 0:
