@@ -31,6 +31,6 @@ def test_what_is_taken_is_quick(text: str) -> None:
     except Invalid:
         return
     assert taken is not None
-    begun = time.perf_counter()
+    begun = time.process_time()
     re.search(f"(?i){taken}", "a" * 254 + "!")
-    assert time.perf_counter() - begun < 0.5
+    assert time.process_time() - begun < 10  # what backtracks without bound takes minutes

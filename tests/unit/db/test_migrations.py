@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,11 +22,9 @@ def foreign(path: Path, *statements: str) -> Database:
     return opened(path)
 
 
-def test_an_upgrade_is_quick_and_done_once(tmp_path: Path) -> None:
+def test_an_upgrade_is_done_once(tmp_path: Path) -> None:
     database = opened(tmp_path)
-    started = time.monotonic()
     assert database.upgrade() is True
-    assert time.monotonic() - started < 5  # far below a second on an idle machine
     assert database.upgrade() is False
     database.check_schema()
 
