@@ -9,10 +9,10 @@ from dataclasses import field as dataclass_field
 from functools import lru_cache
 
 from jetbridge.errors import HypervisorError, InvalidConfiguration
+from jetbridge.numa.cpulist import format_cpu_list, parse_cpu_list
 from jetbridge.numa.topology import HostCell, HostTopology, PagePool
 from jetbridge.virt.xml import Element, child_text, parse_xml
 
-MAX_CPU = 65535
 # Hosts of one kind differ in nothing else, and a document of many CPUs takes long to read: without it they share one reading.
 _UUID = re.compile(r"<uuid>[^<]*</uuid>")
 _UNITS = {
@@ -45,21 +45,13 @@ def parse_cpu_set(text: str | None, option: str) -> frozenset[int] | None:
     Raises InvalidConfiguration naming ``option`` and the part that is wrong."""
     if text is None or not text.strip():
         return None
-    wanted: set[int] = set()
-    unwanted: set[int] = set()
-    for part in text.split(","):
-        match = re.fullmatch(r"(\^?)([0-9]{1,6})(?:-([0-9]{1,6}))?", re.sub(r"\s", "", part), re.ASCII)
-        if match is None:
-            raise _bad_set(option, text, f"{part.strip()!r} is no CPU, range or ^CPU")
-        first, last = int(match[2]), int(match[3] or match[2])
-        if last < first:
-            raise _bad_set(option, text, f"{part.strip()} ends before it begins")
-        if last > MAX_CPU:
-            raise _bad_set(option, text, f"{part.strip()} is beyond CPU {MAX_CPU}")
-        (unwanted if match[1] else wanted).update(range(first, last + 1))
-    if not wanted - unwanted:
+    try:
+        cpus = parse_cpu_list(re.sub(r"\s", "", text))
+    except ValueError as error:
+        raise _bad_set(option, text, str(error)) from error
+    if not cpus:
         raise _bad_set(option, text, "no CPU is left")
-    return frozenset(wanted - unwanted)
+    return cpus
 
 
 def _bad_set(option: str, text: str, reason: str) -> InvalidConfiguration:
@@ -84,7 +76,7 @@ def host_resources(capabilities_xml: str, dedicated_set: str | None, shared_set:
     for option, chosen in (("cpu_dedicated_set", dedicated), ("cpu_shared_set", shared)):
         if chosen and (absent := chosen - host.cpus):
             raise InvalidConfiguration(
-                reason=f"[compute]{option} has CPU {min(absent)}, but this host's CPUs are {_ranges(host.cpus)}"
+                reason=f"[compute]{option} has CPU {min(absent)}, but this host's CPUs are {format_cpu_list(host.cpus)}"
             )
     if dedicated is None and shared is None:
         dedicated = shared = host.cpus
@@ -190,14 +182,3 @@ def _bytes(unit: str | None, value: int) -> int:
     if scale is None:
         raise ValueError(f"the unit {unit!r} is unknown")
     return value * scale
-
-
-def _ranges(cpus: frozenset[int]) -> str:
-    parts: list[str] = []
-    ordered = sorted(cpus)
-    start = 0
-    for index, cpu in enumerate(ordered):
-        if index + 1 == len(ordered) or ordered[index + 1] != cpu + 1:
-            parts.append(str(cpu) if ordered[start] == cpu else f"{ordered[start]}-{cpu}")
-            start = index + 1
-    return ",".join(parts)

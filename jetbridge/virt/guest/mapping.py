@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from lxml import etree
 
 from jetbridge.errors import GuestXmlInvalid
+from jetbridge.numa.cpulist import format_cpu_list
 
 NAMESPACES: Mapping[str, str] = {"jetbridge": "urn:jetbridge:guest:1"}
 """Prefix to namespace of the elements in ``<metadata>``: libvirt keeps those of foreign namespaces as they are."""
@@ -43,17 +44,6 @@ def hexadecimal(digits: int) -> Codec:
     return Codec(lambda value: f"0x{value:0{digits}x}", lambda text: int(text, 16))
 
 
-def format_cpu_set(cpus: frozenset[int]) -> str:
-    """``{0, 1, 2, 5}`` is ``0-2,5``: libvirt's form of CPU and node sets."""
-    ranges: list[list[int]] = []
-    for cpu in sorted(cpus):
-        if ranges and cpu == ranges[-1][1] + 1:
-            ranges[-1][1] = cpu
-        else:
-            ranges.append([cpu, cpu])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
-
-
 def parse_cpu_set(text: str) -> frozenset[int]:
     """Reads ``0-7,^3,12``; exclusions apply to what stands before them, as in libvirt."""
     cpus: set[int] = set()
@@ -69,7 +59,7 @@ TEXT = Codec(str, str)
 INTEGER = Codec(str, int)
 YES_NO = _choice("yes", "no")
 ON_OFF = _choice("on", "off")
-CPU_SET = Codec(format_cpu_set, parse_cpu_set)
+CPU_SET = Codec(format_cpu_list, parse_cpu_set)
 
 
 @dataclass(frozen=True)

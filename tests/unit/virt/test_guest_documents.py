@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from jetbridge.errors import GuestXmlInvalid, PciDeviceWrongAddressFormat
+from jetbridge.numa.cpulist import format_cpu_list
 from jetbridge.virt.guest import (
     HostAddress,
     build_domain,
@@ -19,7 +20,7 @@ from jetbridge.virt.guest import (
     read_address,
     uses_nvram,
 )
-from jetbridge.virt.guest.mapping import format_cpu_set, parse_cpu_set
+from jetbridge.virt.guest.mapping import parse_cpu_set
 from tests.unit.virt.guests import device, golden_cases, request, translate
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -145,7 +146,7 @@ def test_any_address_survives_the_document(address: HostAddress, managed: bool) 
 
 @given(st.frozensets(st.integers(0, 300)))
 def test_cpu_sets_survive_their_text(cpus: frozenset[int]) -> None:
-    text = format_cpu_set(cpus)
+    text = format_cpu_list(cpus)
     assert parse_cpu_set(text) == cpus if cpus else text == ""
 
 
