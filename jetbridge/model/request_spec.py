@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from jetbridge.model.flavor import Flavor
+from jetbridge.model.request_group import RequestGroup
 from jetbridge.numa.topology import GuestTopology
 from jetbridge.pci.request import PciRequest
 
@@ -13,7 +14,8 @@ from jetbridge.pci.request import PciRequest
 @dataclass(frozen=True)
 class RequestSpec:
     """One server's request. ``image_properties`` are the image's as text. ``force_host`` names the one
-    host allowed (``--host``, ``--availability-zone nova:HOST``). ``hints`` are scheduler hints by name."""
+    host allowed (``--host``, ``--availability-zone nova:HOST``). ``hints`` are scheduler hints by name.
+    ``groups`` are what is asked of Placement beside CPUs, memory and disk (they follow from the flavor)."""
 
     instance_uuid: str
     project_id: str
@@ -26,3 +28,4 @@ class RequestSpec:
     force_host: str | None = None
     hints: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     networks: tuple[str, ...] = ()
+    groups: tuple[RequestGroup, ...] = ()

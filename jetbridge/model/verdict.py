@@ -21,7 +21,8 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Selection:
-    """A host that was chosen. ``generation`` is that of the state the choice was made on."""
+    """A host that was chosen. ``generation`` is that of the state the choice was made on. ``providers``: UUIDs by the
+    ``requester_id`` of the request group they serve."""
 
     host: str
     compute_node_id: int

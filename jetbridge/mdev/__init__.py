@@ -1,0 +1,1 @@
+"""Pure: mediated devices and vendor vGPU types: configuration, capacity, choice."""

@@ -1,0 +1,38 @@
+"""Resource providers as values: what a host's agent wants to see in Placement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """``total`` of a resource class. ``None`` is not sent, and what an operator set there stays."""
+
+    total: int
+    max_unit: int
+    min_unit: int = 1
+    step_size: int = 1
+    reserved: int | None = None
+    allocation_ratio: float | None = None
+
+
+@dataclass(frozen=True)
+class Provider:
+    """A provider and what the agent says of it. ``inventories`` are by resource class; ``traits`` are ours: traits that others
+    set on the same provider stay."""
+
+    name: str
+    inventories: Mapping[str, Inventory] = field(default_factory=dict)
+    traits: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class ProviderTree:
+    """A host's providers: the root, and children one level below it. ``heal`` are allocations that a server must have because it
+    holds the devices: consumer, child's name, class, amount."""
+
+    root: Provider
+    children: tuple[Provider, ...] = ()
+    heal: tuple[tuple[str, str, str, int], ...] = ()

@@ -1,0 +1,26 @@
+"""What a server asks of Placement: one group of resources each, as its API names them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class RequestGroup:
+    """``resources`` are amounts by resource class, all from one provider unless ``requester_id`` is empty.
+
+    ``requester_id`` names who asks, and keys the providers of a ``Selection``: ``<pci request id>-<index>`` for a device of an
+    alias, ``device_profile_<index>`` for a group of a device profile (followed by the port's id when a port asks), the suffix of
+    ``resourcesSUFFIX`` and ``traitSUFFIX`` keys for a flavor's own group, and the empty text for its unsuffixed keys, whose
+    resources may come from several providers of the host's tree.
+    """
+
+    requester_id: str
+    resources: Mapping[str, int] = field(default_factory=dict)
+    required: frozenset[str] = frozenset()
+    forbidden: frozenset[str] = frozenset()
+
+    @property
+    def suffixed(self) -> bool:
+        return self.requester_id != ""
