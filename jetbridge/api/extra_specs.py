@@ -17,8 +17,10 @@ from jetbridge.api.fields import _storable
 from jetbridge.api.microversions import Version
 from jetbridge.errors import Invalid
 from jetbridge.pci.flavor import parse_alias_term
+from jetbridge.placement.groups import SIZES, check_group_key
 
 ALIAS = "pci_passthrough:alias"
+PROFILE = "accel:device_profile"
 CHECKED_SINCE = 86
 
 
@@ -84,15 +86,11 @@ KNOWN: Mapping[str, Rule] = {
     "hw:machine_type": _ANY,
     "hw:viommu_model": _words("intel", "smmuv3", "virtio", "auto"),
     "os:secure_boot": _words("required", "disabled", "optional"),
-    "group_policy": _words("none", "isolate"),
 }
 NUMBERED: Mapping[str, Rule] = {"hw:numa_cpus.": _CPUS, "hw:numa_mem.": _NUMBER}
 CLOSED_NAMESPACES = ("hw:", "os:", "pci_passthrough:")
 """Namespaces of which every name is known: another one is surely a typo. Others are the operator's own."""
-
-_RESOURCES = re.compile(r"resources\w*:(.+)")
-_SIZES = frozenset({"VCPU", "MEMORY_MB", "DISK_GB"})
-"""Resource classes that every server has anyway."""
+_RESOURCES = re.compile(r"resources[^:]*:(.+)")
 
 
 def check_extra_specs(specs: Mapping[str, str], version: Version) -> None:
@@ -103,6 +101,7 @@ def check_extra_specs(specs: Mapping[str, str], version: Version) -> None:
         return
     for key, value in specs.items():
         if key != ALIAS:
+            check_group_key(key, value)
             _check(key, value)
 
 
@@ -111,7 +110,7 @@ def refuse_unheld(specs: Mapping[str, str]) -> None:
     Raises ``Invalid``."""
     for key, value in specs.items():
         resource = _RESOURCES.fullmatch(key)
-        if key == "accel:device_profile" or (resource and resource[1] not in _SIZES and value != "0"):
+        if key == PROFILE or (resource and resource[1] not in SIZES and value != "0"):
             raise Invalid(
                 f"Extra spec {key}={value} asks for something that is not offered here, and the server would run without it:"
                 f" remove it from the flavor, or ask for PCI devices with {ALIAS}."

@@ -29,6 +29,7 @@ from jetbridge.errors import HostNotFound, Invalid, NotFound
 from jetbridge.image.access import require_use
 from jetbridge.model.flavor import Flavor
 from jetbridge.model.image import Image, ImageStatus
+from jetbridge.model.request_group import RequestGroup
 from jetbridge.model.request_spec import RequestSpec
 from jetbridge.model.server import NetworkRequest, PowerState, Server, TaskState, VmState
 from jetbridge.network.embedded import mac_address, resolve_networks
@@ -36,6 +37,7 @@ from jetbridge.numa.request import guest_topology
 from jetbridge.numa.topology import GuestTopology
 from jetbridge.pci.flavor import requests_from_flavor
 from jetbridge.pci.request import PciRequest
+from jetbridge.placement.groups import flavor_groups, pci_groups
 
 GIB = 1024**3
 
@@ -61,6 +63,7 @@ class Plan:
     keypair: dict[str, str] | None
     topology: GuestTopology | None
     hints: dict[str, tuple[str, ...]]
+    groups: tuple[RequestGroup, ...]
     reservation_id: str
     now: datetime
 
@@ -85,6 +88,7 @@ def plan(call: Call, body: CreateServer) -> Plan:
         keypair=_keypair(call, new.key_name),
         topology=guest_topology(flavor.vcpus, flavor.memory_mb, flavor.extra_specs, image.properties),
         hints=hints,
+        groups=flavor_groups(flavor.extra_specs),
         reservation_id=f"r-{call.services.new_id().replace('-', '')[:8]}",
         now=utcnow(),
     )
@@ -99,11 +103,19 @@ def create(call: Call, planned: Plan) -> tuple[Server, ...]:
         requests = requests_from_flavor(
             planned.flavor.extra_specs, planned.image.properties, call.services.aliases, call.services.new_id
         )
-        drafts.append((_server(call, planned, index, count), requests))
+        devices = pci_groups(requests) if call.services.settings.pci_in_placement else ()
+        drafts.append((_server(call, planned, index, count), requests, devices))
     return call.services.database.write(lambda conn: tuple(_keep(call, conn, planned, *draft) for draft in drafts))
 
 
-def _keep(call: Call, conn: Connection, planned: Plan, draft: Server, requests: tuple[PciRequest, ...]) -> Server:
+def _keep(
+    call: Call,
+    conn: Connection,
+    planned: Plan,
+    draft: Server,
+    requests: tuple[PciRequest, ...],
+    devices: tuple[RequestGroup, ...],
+) -> Server:
     server = servers.create(conn, draft, pci_requests=requests, numa_topology=planned.topology, keypair=planned.keypair)
     request_specs.create(
         conn,
@@ -119,6 +131,7 @@ def _keep(call: Call, conn: Connection, planned: Plan, draft: Server, requests: 
             force_host=planned.placement.host,
             hints=planned.hints,
             networks=planned.networks,
+            groups=(*planned.groups, *devices),
         ),
         now=planned.now,
     )

@@ -17,6 +17,7 @@ from jetbridge.db.clock import utcnow
 from jetbridge.db.codec import canonical, decoded, flavor_from_json, flavor_to_json
 from jetbridge.db.tables import request_specs
 from jetbridge.errors import ServerNotFound
+from jetbridge.model.request_group import groups_from_json, groups_to_json
 from jetbridge.model.request_spec import RequestSpec
 from jetbridge.numa.serial import guest_topology_from_json, topology_to_json
 from jetbridge.pci.request import requests_from_json, requests_to_json
@@ -73,6 +74,7 @@ def to_json(spec: RequestSpec) -> dict[str, Any]:
         "force_hosts": None if spec.force_host is None else [spec.force_host],
         "scheduler_hints": {name: list(values) for name, values in spec.hints.items()},
         "networks": list(spec.networks),
+        "requested_resources": groups_to_json(spec.groups),
     }
 
 
@@ -91,4 +93,5 @@ def from_json(value: Mapping[str, Any]) -> RequestSpec:
         force_host=forced[0] if forced else None,
         hints={name: tuple(values) for name, values in value["scheduler_hints"].items()},
         networks=tuple(value["networks"]),
+        groups=groups_from_json(value.get("requested_resources", ())),  # former releases wrote none
     )

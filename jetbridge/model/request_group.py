@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -24,3 +25,30 @@ class RequestGroup:
     @property
     def suffixed(self) -> bool:
         return self.requester_id != ""
+
+
+def groups_to_json(groups: Iterable[RequestGroup]) -> list[dict[str, Any]]:
+    """The form kept in ``request_specs``, by the names that operators know from Nova's ``requested_resources``."""
+    return [
+        {
+            "requester_id": group.requester_id or None,
+            "use_same_provider": group.suffixed,
+            "resources": dict(group.resources),
+            "required_traits": sorted(group.required),
+            "forbidden_traits": sorted(group.forbidden),
+        }
+        for group in groups
+    ]
+
+
+def groups_from_json(entries: Iterable[Mapping[str, Any]]) -> tuple[RequestGroup, ...]:
+    """The reverse of ``groups_to_json``."""
+    return tuple(
+        RequestGroup(
+            requester_id=entry["requester_id"] or "",
+            resources=entry["resources"],
+            required=frozenset(entry["required_traits"]),
+            forbidden=frozenset(entry["forbidden_traits"]),
+        )
+        for entry in entries
+    )

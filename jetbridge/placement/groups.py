@@ -1,0 +1,131 @@
+"""From a flavor's extra specs and the device requests to groups of a Placement query. Pure.
+
+The keys are those of the Compute API (Nova Administration Guide, Configure scheduling, and Placement API, granular resource requests).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from jetbridge.errors import Invalid
+from jetbridge.model.request_group import RequestGroup
+from jetbridge.pci.request import PciRequest
+from jetbridge.placement.names import is_resource_class, is_trait, resource_class_name, trait_names
+
+GROUP_POLICY = "group_policy"
+ISOLATE = "isolate"
+GROUP_POLICIES = ("none", ISOLATE)
+
+SIZES = frozenset({"VCPU", "PCPU", "MEMORY_MB", "DISK_GB"})
+"""What every server takes of its host's root: counted by the flavor's own fields, not by keys."""
+
+OWNER_TRAIT = "OWNER_NOVA"
+"""Says whose a provider is in a Placement that several services share (os-traits, OWNER namespace). Every provider that we write has it, and
+groups of PCI devices require it."""
+
+LARGEST_AMOUNT = 2**31 - 1
+"""The largest that Placement keeps (its amounts are 32-bit integers)."""
+
+_KEY = re.compile(r"(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*)", re.DOTALL)
+
+
+@dataclass
+class _Draft:
+    resources: dict[str, int] = field(default_factory=dict)
+    required: set[str] = field(default_factory=set)
+    forbidden: set[str] = field(default_factory=set)
+    first_key: str = ""
+
+
+def flavor_groups(extra_specs: Mapping[str, str]) -> tuple[RequestGroup, ...]:
+    """The groups of ``resources[SUFFIX]:CLASS`` and ``trait[SUFFIX]:TRAIT`` keys, the unsuffixed one first, then by suffix.
+
+    Amounts of 0 ask for nothing. An unsuffixed group may have traits alone: they speak of the host. Raises ``Invalid`` naming the
+    key, its value and what to write.
+    """
+    drafts: dict[str, _Draft] = {}
+    for key, value in extra_specs.items():
+        check_group_key(key, value)
+        match = _KEY.fullmatch(key)
+        if match is None:
+            continue
+        kind, suffix, name = match[1], match[2] or "", match[3]
+        draft = drafts.setdefault(suffix, _Draft(first_key=key))
+        if kind == "trait":
+            (draft.required if value == "required" else draft.forbidden).add(name)
+        elif int(value) > 0 and name not in SIZES:
+            draft.resources[name] = int(value)
+    groups = [_group(suffix, drafts[suffix]) for suffix in sorted(drafts)]
+    return tuple(group for group in groups if group.resources or group.required or group.forbidden)
+
+
+def check_group_key(key: str, value: str) -> None:
+    """One key alone; those of other kinds pass. Raises ``Invalid``."""
+    if key == GROUP_POLICY and value not in GROUP_POLICIES:
+        raise Invalid(f"Invalid value {value!r} for extra spec {key}: write {' or '.join(GROUP_POLICIES)}.")
+    match = _KEY.fullmatch(key)
+    if match is None:
+        return
+    kind, name = match[1], match[3]
+    if kind == "trait":
+        if not is_trait(name):
+            raise Invalid(
+                f"Extra spec {key}: {name!r} is no trait: use a standard one (`openstack trait list`), or CUSTOM_ followed by"
+                " A to Z, 0 to 9 and underscores."
+            )
+        if value not in ("required", "forbidden"):
+            raise Invalid(f"Invalid value {value!r} for extra spec {key}: write required or forbidden.")
+        return
+    if not is_resource_class(name):
+        raise Invalid(
+            f"Extra spec {key}: {name!r} is no resource class: use a standard one such as VGPU (`openstack resource class list`), or CUSTOM_"
+            " followed by A to Z, 0 to 9 and underscores."
+        )
+    if re.fullmatch("[0-9]{1,10}", value) is None or int(value) > LARGEST_AMOUNT:
+        raise Invalid(f"Invalid value {value!r} for extra spec {key}: write a whole number, such as 1.")
+    if name in SIZES and match[2] and int(value):
+        raise Invalid(
+            f"Extra spec {key}={value}: {name} is counted by the flavor's own vcpus, ram and disk, on the host itself: remove the key."
+        )
+
+
+def isolated(extra_specs: Mapping[str, str]) -> bool:
+    """Whether no two suffixed groups may be served by one provider. Without ``group_policy`` they may."""
+    return extra_specs.get(GROUP_POLICY) == ISOLATE
+
+
+def pci_groups(requests: Iterable[PciRequest]) -> tuple[RequestGroup, ...]:
+    """One group per device of the requests that come from aliases, in their order; ports are never in Placement.
+
+    What Placement doesn't know (device type, NUMA policy, private keys) is left to the fit of the devices.
+    """
+    return tuple(
+        RequestGroup(
+            requester_id=f"{request.request_id}-{index}",
+            resources={
+                resource_class_name(
+                    request.spec[0].get("resource_class"),
+                    request.spec[0].get("vendor_id"),
+                    request.spec[0].get("product_id"),
+                ): 1
+            },
+            required=trait_names(request.spec[0].get("traits")) | {OWNER_TRAIT},
+        )
+        for request in requests
+        if not request.from_port
+        for index in range(request.count)
+    )
+
+
+def _group(suffix: str, draft: _Draft) -> RequestGroup:
+    both = draft.required & draft.forbidden
+    if both:
+        raise Invalid(f"Extra specs trait{suffix}: {', '.join(sorted(both))} can't be required and forbidden.")
+    if suffix and not draft.resources and (draft.required or draft.forbidden):
+        raise Invalid(
+            f"Extra spec {draft.first_key}: there is no resources{suffix}: key that asks for something with these traits: add one, or"
+            " write trait: without a suffix for traits of the host."
+        )
+    return RequestGroup(suffix, draft.resources, frozenset(draft.required), frozenset(draft.forbidden))
