@@ -178,6 +178,43 @@ class DeviceIdentityMismatch(JetbridgeError):
     )
 
 
+class PlacementPciException(JetbridgeError):
+    """The host's devices can't be shown in Placement as its options want it."""
+
+    template = "Failed to report PCI devices to Placement: {error}"
+
+
+class PlacementPciDependentDeviceException(PlacementPciException):
+    template = (
+        "Failed to report PCI devices to Placement: [pci]device_spec offers {device} beside {current}: a physical function and its"
+        " virtual functions exclude each other, write a line for the one or the others"
+    )
+
+
+class PlacementPciMixedResourceClassException(PlacementPciException):
+    template = (
+        "Failed to report PCI devices to Placement: [pci]device_spec makes resource class {new_class} of {device}, but {current_class} of"
+        " {current}: virtual functions of one physical function need the same resource_class"
+    )
+
+
+class PlacementPciMixedTraitsException(PlacementPciException):
+    template = (
+        "Failed to report PCI devices to Placement: [pci]device_spec gives traits {new_traits} to {device}, but {current_traits} to"
+        " {current}: virtual functions of one physical function need the same traits"
+    )
+
+
+class ProviderNotOurs(JetbridgeError):
+    """Placement holds a provider of a name that we need, and somebody else made it."""
+
+    template = (
+        "Placement has a resource provider named {name} (UUID {uuid}) that this Jetbridge did not create: it is left alone, and host"
+        " {host} is not reported. Give the host another name, or see whose it is and delete it (`openstack resource provider delete"
+        " {uuid}`)"
+    )
+
+
 # --- scheduling, claims and builds ------------------------------------------------------------
 
 

@@ -29,6 +29,23 @@ class Provider:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """A provider as Placement shows it. ``allocations``: amounts by class for each consumer."""
+
+    traits: frozenset[str] = frozenset()
+    allocations: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """What is used of each class, by all consumers."""
+        used: dict[str, int] = {}
+        for amounts in self.allocations.values():
+            for name, amount in amounts.items():
+                used[name] = used.get(name, 0) + amount
+        return {name: amount for name, amount in used.items() if amount > 0}
+
+
+@dataclass(frozen=True)
 class ProviderTree:
     """A host's providers: the root, and children one level below it. ``heal`` are allocations that a server must have because it
     holds the devices: consumer, child's name, class, amount."""
