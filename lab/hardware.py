@@ -41,8 +41,14 @@ NIC1 = Device("82574L", "0000:81:00.0", "8086:10d3", "e1000e", 1, "52:54:00:00:0
 NVME = Device("NVMe", "0000:82:00.0", "1b36:0010", "nvme", 1)
 NVME_SERIAL = "LABNVME0"
 NVME_VFS = ("0000:82:00.1", "0000:82:00.2")
+VGPUS = (
+    Device("vGPU card", "0000:42:00.0", "1234:1111", "labvgpu", 0),
+    Device("vGPU card", "0000:83:00.0", "1234:1111", "labvgpu", 1),
+)
+"""Displays whose driver gives them away in parts: types ``labvgpu-1`` (4 of them) and ``labvgpu-2`` (2), or a mixture. A part is a
+serial card for its guest. The kernel's sample gives the same as types ``mtty-1`` and ``mtty-2`` of a parent that is no device."""
 
-ALL = (EDU, KEPT, UNMANAGED, *GROUP, NIC0, NIC1, NVME)
+ALL = (EDU, KEPT, UNMANAGED, *GROUP, NIC0, NIC1, NVME, *VGPUS)
 
 
 def nic(device: Device, model: str, **place: str) -> dict[str, str]:
@@ -80,6 +86,8 @@ def device_options(folder: Path) -> list[str]:
     port(1, "node0", 0)
     port(2, "node1", 0)
     port(3, "node1", 1)
+    port(4, "node0", 1)
+    port(5, "node1", 2)
     device("pcie-pci-bridge,id=conventional,bus=pcie.0,addr=0x7")
     device(f"edu,id={EDU.qemu_id},bus=pcie.0,addr=0x6")
     for properties in NICS.values():
@@ -92,6 +100,8 @@ def device_options(folder: Path) -> list[str]:
         "sriov_max_vfs=4,sriov_vq_flexible=8,sriov_vi_flexible=8"
     )
     device(f"nvme-ns,drive=disk0,bus={NVME.qemu_id},nsid=1")
+    device(f"bochs-display,id={VGPUS[0].qemu_id},bus=port4,vgamem=4M")
+    device(f"bochs-display,id={VGPUS[1].qemu_id},bus=port5,vgamem=4M")
     return options
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import lzma
 import os
-import re
 import shutil
 import struct
 import zlib
@@ -13,7 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.cache import CACHE, LAB, LabError, built, fingerprint, run
+from lab.cache import LAB, LabError, built, fingerprint, run
+from lab.oot import extra_modules
+from lab.packages import KernelPackage, kernel_package
 
 BOOT_MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
 """Loaded by the initramfs, before L1 has a root."""
@@ -38,45 +39,23 @@ class Kernel:
 def l1_kernel() -> Kernel:
     """Built when the module lists or L1's own files changed; a newer package alone is no reason."""
     scripts = [LAB / "l1" / name for name in ("initramfs", "init", "agent.py")]
-    inputs = fingerprint([*scripts, Path(__file__)], *MODULES)
+    sources = [*(LAB / "modules").iterdir(), *(LAB / name for name in ("kernel.py", "oot.py", "packages.py"))]
+    inputs = fingerprint([*scripts, *sources])
     folder = built("kernel", inputs, _build)
     return Kernel((folder / "version").read_text(), folder / "vmlinux", folder / "initrd.img")
 
 
 def _build(folder: Path) -> None:
-    package = _package()
-    version = package.name.split("_")[0].removeprefix("linux-image-")
+    package = kernel_package()
+    version = package.version
     tree = folder / "tree"
-    run(["dpkg-deb", "-x", package, tree])
+    run(["dpkg-deb", "-x", package.path, tree])
     run(["depmod", "-b", tree, version])
     (folder / "vmlinux").write_bytes(uncompressed((tree / "boot" / f"vmlinuz-{version}").read_bytes()))
-    (folder / "initrd.img").write_bytes(gzip.compress(_initramfs(folder, tree, version), 1))
+    (folder / "initrd.img").write_bytes(gzip.compress(_initramfs(folder, tree, package), 1))
     (folder / "version").write_text(version)
     shutil.rmtree(tree)
     shutil.rmtree(folder / "root")
-
-
-def _package() -> Path:
-    """The newest package file, downloaded once: it stays beside what is built from it."""
-    downloads = CACHE / "packages"
-    have = sorted(downloads.glob("linux-image-*.deb"))
-    if have:
-        return have[-1]
-    listed = run(["apt-cache", "depends", "linux-image-amd64"]).decode()
-    match = re.search(r"Depends: (linux-image-\d\S+)", listed)
-    if match is None:
-        raise LabError("apt-cache knows no linux-image-amd64: run `apt-get update`")
-    fresh = CACHE / "packages.new"
-    shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(parents=True)
-    try:
-        run(["apt-get", "download", match[1]], cwd=fresh)
-    except LabError as error:
-        # Mirrors forget superseded versions: what the package lists name may be gone.
-        raise LabError(f"{error}. If the package lists are old, `apt-get update` helps") from error
-    shutil.rmtree(downloads, ignore_errors=True)
-    fresh.rename(downloads)
-    return next(downloads.glob("linux-image-*.deb"))
 
 
 def uncompressed(image: bytes) -> bytes:
@@ -99,7 +78,8 @@ def uncompressed(image: bytes) -> bytes:
     return kernel
 
 
-def _initramfs(folder: Path, tree: Path, version: str) -> bytes:
+def _initramfs(folder: Path, tree: Path, package: KernelPackage) -> bytes:
+    version = package.version
     root = folder / "root"
     for name in ("bin", "proc", "sys", "dev", "root", "lab", f"modules/{version}"):
         (root / name).mkdir(parents=True)
@@ -114,6 +94,9 @@ def _initramfs(folder: Path, tree: Path, version: str) -> bytes:
         target = root / "modules" / version / module
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source / module, target)
+    (root / "modules" / version / "extra").mkdir()
+    for file in extra_modules(package):
+        shutil.copy(file, root / "modules" / version / "extra" / file.name)
     for name in ("modules.builtin", "modules.builtin.modinfo", "modules.order"):
         shutil.copy(source / name, root / "modules" / version / name)
     _index(root / "modules", version)

@@ -113,8 +113,12 @@ class Machine:
                 raise LabError(f"L1 ended while it started; its console:\n{self.console_tail()}")
             if time.monotonic() > deadline:
                 raise LabError(f"L1 wasn't up after {seconds:g} s; its console:\n{self.console_tail()}")
-            with contextlib.suppress(TimeoutError):
+            try:
                 answer.result(0.5)
+            except TimeoutError:
+                continue
+            except LabError:  # gone between two looks
+                raise LabError(f"L1 ended while it started; its console:\n{self.console_tail()}") from None
 
     def console_tail(self, lines: int = 30) -> str:
         with contextlib.suppress(OSError):

@@ -127,6 +127,15 @@ static void probe_nvme(u32 bar)
     REG(bar + 0x14) = 0; /* no queue of this guest stays in a controller that outlives it */
 }
 
+/* A 16550 that hears itself: the kernel's samples/vfio-mdev/mtty.c */
+static void probe_serial(u32 port)
+{
+    out8(port, 'V');
+    put(" echo ");
+    put_hex(in8(port), 2);
+    put("\n");
+}
+
 void probe_device(u32 function, u32 id, u32 class, u32 bar)
 {
     u32 vendor = id & 0xffff, product = id >> 16;
@@ -142,6 +151,9 @@ void probe_device(u32 function, u32 id, u32 class, u32 bar)
     } else if (class == 0x010802) {
         name = "nvme";
         probe = probe_nvme;
+    } else if (id == 0x32534348) {
+        name = "serial";
+        probe = probe_serial;
     }
     if (!probe)
         return;
@@ -150,5 +162,7 @@ void probe_device(u32 function, u32 id, u32 class, u32 bar)
     put_function(function);
     put(" ");
     put(name);
+    if (probe == probe_serial)
+        put_value("ports", pci_read(function, 20) ? 2 : 1);
     probe(bar);
 }

@@ -28,7 +28,7 @@ void pci_write(u32 function, u32 offset, u32 value);
 void put_function(u32 function); /* 01:00.0 */
 void pci_report(void);
 
-/* devices.c: a line with what the device answers by MMIO and whether its DMA reached this guest's memory */
+/* devices.c: a line with what the device answers, and whether its DMA (if it does any) reached this guest's memory */
 void probe_device(u32 function, u32 id, u32 class, u32 bar);
 
 /* power.c */

@@ -51,9 +51,9 @@ static void report_function(u32 function, u32 id)
     put_hex(bar, 8);
     put("\n");
     u32 high = (bar & 6) == 4 ? pci_read(function, 20) : 0;
-    if (bar && !(bar & 1) && !high) {
-        pci_write(function, 4, (pci_read(function, 4) & 0xffff) | 6); /* memory space, bus master */
-        probe_device(function, id, class, bar & ~15u);
+    if (bar && !high) {
+        pci_write(function, 4, (pci_read(function, 4) & 0xffff) | (bar & 1 ? 1 : 6)); /* ports; or memory space, bus master */
+        probe_device(function, id, class, bar & (bar & 1 ? ~3u : ~15u));
     }
 }
 

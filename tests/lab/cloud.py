@@ -21,65 +21,17 @@ from openstack.connection import Connection
 
 from jetbridge.service.statedir import write_clouds
 from lab.cache import PROJECT
-from lab.hardware import GROUP
 from lab.machine import SERVICE_PORT, Machine
 from tests.lab.console import READY, Report, read_report
+from tests.lab.setups import USERS, Setup
 
 T = TypeVar("T")
 BIN = Path(sys.executable).parent
-STATE = "/var/lib/jetbridge"
 CONFIG = "/etc/jetbridge/jetbridge.conf"
-USERS = "/etc/jetbridge/users"
 OUTPUT = "/var/log/jetbridge.out"
 PASSWORD = "lab"
 SECONDS = 180
 """Long, as everything here runs in an emulator inside an emulator on a machine that may be busy."""
-
-FLAVORS: Mapping[str, Mapping[str, str]] = {
-    "edu": {"pci_passthrough:alias": "EDU:1"},
-    "two-nics": {"pci_passthrough:alias": "NIC:2"},
-    "near-nic": {"pci_passthrough:alias": "NEARNIC:1", "hw:numa_nodes": "1"},
-    "unmanaged": {"pci_passthrough:alias": "UNMANAGED:1"},
-    "kept": {"pci_passthrough:alias": "KEPT:1"},
-    "half-group": {"pci_passthrough:alias": "HALF:1"},
-    "nvme-pf": {"pci_passthrough:alias": "NVMEPF:1"},
-    "nvme-vf": {"pci_passthrough:alias": "NVMEVF:1"},
-}
-
-
-def configuration() -> str:
-    def alias(name: str, ids: str, kind: str = "type-PCI", **more: str) -> str:
-        vendor, product = ids.split(":")
-        fields = {"name": name, "vendor_id": vendor, "product_id": product, "device_type": kind, **more}
-        return f"alias = {json.dumps(fields)}"
-
-    return "\n".join(
-        [
-            "[DEFAULT]",
-            "reserved_host_memory_mb = 256",
-            "[libvirt]",
-            "virt_type = qemu",
-            "[api]",
-            "auth_strategy = http_basic",
-            f"http_basic_auth_user_file = {USERS}",
-            "[pci]",
-            'device_spec = {"vendor_id": "1234", "product_id": "11e8"}',
-            'device_spec = {"vendor_id": "8086", "product_id": "10d3"}',
-            'device_spec = {"vendor_id": "8086", "product_id": "100c"}',
-            'device_spec = {"vendor_id": "8086", "product_id": "100f", "managed": "false"}',
-            f'device_spec = {{"address": "{GROUP[0].address}"}}',
-            'device_spec = {"vendor_id": "1b36", "product_id": "0010"}',
-            alias("EDU", "1234:11e8"),
-            alias("NIC", "8086:10d3", numa_policy="legacy"),
-            alias("NEARNIC", "8086:10d3", numa_policy="required"),
-            alias("KEPT", "8086:100c"),
-            alias("UNMANAGED", "8086:100f"),
-            alias("HALF", "8086:100e"),
-            alias("NVMEPF", "1b36:0010", "type-PF"),
-            alias("NVMEVF", "1b36:0010", "type-VF"),
-            "",
-        ]
-    )
 
 
 def wait_for(what: str, look: Callable[[], T | None], seconds: float = SECONDS, pause: float = 0.5) -> T:
@@ -93,12 +45,20 @@ def wait_for(what: str, look: Callable[[], T | None], seconds: float = SECONDS, 
         time.sleep(pause)
 
 
-class Cloud:
-    """``folder`` is for the clients' clouds.yaml."""
+def stop_service(machine: Machine) -> None:
+    """Whatever its setup, as an operator stops it."""
+    find = f"pgrep -f '[u]p --config-file {CONFIG} '"
+    machine.run(f"kill $({find}) 2>/dev/null; while {find}; do sleep 0.2; done", timeout=120)
 
-    def __init__(self, machine: Machine, folder: Path) -> None:
+
+class Cloud:
+    """The service with one setup. ``folder`` is for the clients' clouds.yaml."""
+
+    def __init__(self, machine: Machine, folder: Path, setup: Setup) -> None:
         self.machine = machine
-        self.state = STATE
+        self.setup = setup
+        self.state = f"/var/lib/jetbridge-{setup.name}"
+        self._arguments = f"up --config-file {CONFIG} --state-dir {self.state}"
         self.program = BIN / "jetbridge"
         self.url = f"http://127.0.0.1:{machine.port}"
         self._clouds = folder / "clouds.yaml"
@@ -120,9 +80,7 @@ class Cloud:
 
     def start(self) -> None:
         """Serve from what the state folder holds. Returns when the service says that it is ready."""
-        service = (
-            f"{BIN}/jetbridge up --config-file {CONFIG} --state-dir {STATE} --listen 0.0.0.0 --port {SERVICE_PORT}"
-        )
+        service = f"{BIN}/jetbridge {self._arguments} --listen 0.0.0.0 --port {SERVICE_PORT}"
         self.machine.run(
             f"cd / && rm -f {OUTPUT} && PYTHONDONTWRITEBYTECODE=1 setsid nohup {service} >{OUTPUT} 2>&1 </dev/null &"
         )
@@ -136,8 +94,8 @@ class Cloud:
 
     @property
     def process(self) -> str | None:
-        """Its process id; None: it doesn't run."""
-        code, found = self.machine.attempt(f"pgrep -f '[j]etbridge up --config-file {CONFIG}'")
+        """Its process id; None: it doesn't run with this setup."""
+        code, found = self.machine.attempt(f"pgrep -f '[u]{self._arguments[1:]} '")
         return found.split()[0] if code == 0 else None
 
     def kill(self) -> None:
@@ -147,18 +105,17 @@ class Cloud:
 
     def install(self) -> None:
         """A fresh state folder and the configuration."""
+        stop_service(self.machine)
         hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).decode()
-        if self.process:
-            self.kill()
         # Files of the project may have changed since an L1 that was left running mounted them.
         self.machine.run(
-            f"rm -rf {STATE}; umount {PROJECT} && mount -t 9p"
+            f"rm -rf {self.state}; umount {PROJECT} && mount -t 9p"
             f" -o trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro project {PROJECT}"
         )
         # The share is read-only: what isn't compiled here would be compiled there at every start.
         compileall.compile_dir(PROJECT / "jetbridge", quiet=2)
         self.machine.put(USERS, f"admin:{hashed}:admin:admin\n")
-        self.machine.put(CONFIG, configuration())
+        self.machine.put(CONFIG, self.setup.configuration())
 
     def populate(self, kernel: Path, folder: Path) -> None:
         """Images and flavors: as an operator makes them."""
@@ -169,17 +126,17 @@ class Cloud:
         kernel_id = self.openstack(*image, "aki", "--container-format", "aki", "--file", str(kernel), "kernel").strip()
         of_kernel = ("--container-format", "bare", "--file", str(disk), "--property", f"kernel_id={kernel_id}")
         self.openstack(*image, "raw", *of_kernel, "guest")
-        for name, specs in FLAVORS.items():
+        for name, specs in self.setup.flavors.items():
             flavor = self.sdk.compute.create_flavor(name=name, ram=64, vcpus=1, disk=0)
             self.sdk.compute.create_flavor_extra_specs(flavor, dict(specs))
 
     def log_has(self, *texts: str) -> bool | None:
         """True once a line of the log has all of them."""
         greps = " | ".join(f"grep -F {shlex.quote(text)}" for text in texts)
-        return True if self.machine.attempt(f"cat {STATE}/jetbridge.log | {greps} >/dev/null")[0] == 0 else None
+        return True if self.machine.attempt(f"cat {self.state}/jetbridge.log | {greps} >/dev/null")[0] == 0 else None
 
     def log(self, lines: int = 60) -> str:
-        return self.machine.attempt(f"tail -n {lines} {STATE}/jetbridge.log; cat {OUTPUT}")[1]
+        return self.machine.attempt(f"tail -n {lines} {self.state}/jetbridge.log; cat {OUTPUT}")[1]
 
     # --- clients ---
 
@@ -212,12 +169,12 @@ class Cloud:
         """What the service knows, by address."""
         return {device["address"]: device for device in json.loads(self.jetbridge("devices", "--json"))}
 
-    def device_is(self, address: str, status: str) -> Mapping[str, Any]:
+    def device_is(self, address: str, status: str, condition: str = "ok") -> Mapping[str, Any]:
         def look() -> Mapping[str, Any] | None:
             device = self.devices().get(address)
-            return device if device and device["status"] == status and device["condition"] == "ok" else None
+            return device if device and (device["status"], device["condition"]) == (status, condition) else None
 
-        return wait_for(f"{address} is {status}", look)
+        return wait_for(f"{address} is {status}, {condition}", look)
 
     # --- servers ---
 

@@ -14,6 +14,7 @@ from lab.guest import guest_kernel
 from lab.hardware import ALL
 from lab.machine import Machine, attach, start
 from tests.lab.cloud import Cloud, Guest
+from tests.lab.setups import PASSTHROUGH, Setup
 
 
 @dataclass
@@ -43,10 +44,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The first scenario also waits for L1 and the service."""
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.timeout(1200))
+    """The first scenario also waits for L1 and the service. Modules of one setup come in a row: each change costs half a minute."""
+    mine = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
+    for item in mine:
+        item.add_marker(pytest.mark.timeout(1200))
+    setups = list(dict.fromkeys(("passthrough", *(_setup_name(item) for item in mine))))
+    mine.sort(key=lambda item: setups.index(_setup_name(item)))
+    items[:] = [item for item in items if item not in mine] + mine
+
+
+def _setup_name(item: pytest.Item) -> str:
+    return setup_of(getattr(item, "module", None)).name
 
 
 @pytest.fixture(scope="session")
@@ -63,22 +71,40 @@ def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
 
 def _keep_logs(machine: Machine) -> None:
     """A failure can only be understood with what the service and the hypervisor said."""
-    logs = "tail -n 500 /var/lib/jetbridge/jetbridge.log; tail -n 40 /var/log/libvirt/qemu/*.log"
+    logs = "tail -n 500 /var/lib/jetbridge-*/jetbridge.log; tail -n 40 /var/log/libvirt/qemu/*.log"
     with contextlib.suppress(LabError):  # L1 may be what failed
         (machine.folder / "failure.log").write_text(machine.attempt(logs)[1])
         print(f"\nlab: the end of the logs is in {machine.folder / 'failure.log'}")
 
 
 @pytest.fixture(scope="session")
-def cloud(machine: Machine, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Cloud:
+def serving() -> list[Cloud]:
+    """The one service of L1, as the last entry."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def cloud(
+    machine: Machine, serving: list[Cloud], tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Cloud:
+    """The service with the module's ``SETUP``. One ``jetbridge up`` serves all modules in a row that have the same one."""
+    setup: Setup = setup_of(request.module)
+    if serving and serving[-1].setup == setup:
+        return serving[-1]
     folder = tmp_path_factory.mktemp("cloud")
-    cloud = Cloud(machine, folder)
-    if request.config.getoption("--same-service") and cloud.process:
-        return cloud
-    cloud.install()
-    cloud.start()
-    cloud.populate(guest_kernel(), folder)
+    cloud = Cloud(machine, folder, setup)
+    if not (request.config.getoption("--same-service") and cloud.process):
+        cloud.install()
+        cloud.start()
+        cloud.populate(guest_kernel(), folder)
+    serving.append(cloud)
     return cloud
+
+
+def setup_of(module: object) -> Setup:
+    setup = getattr(module, "SETUP", PASSTHROUGH)
+    assert isinstance(setup, Setup)
+    return setup
 
 
 @pytest.fixture

@@ -13,17 +13,18 @@ _DEVICE = re.compile(r"^device (\S+) (\w+) (.*)$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Proof:
-    """One device that the guest put to work. ``facts`` are what it answered by MMIO; ``dma``: what it was told to write
-    arrived in the guest's memory."""
+    """One device that the guest put to work. ``facts`` are what it answered; ``dma``: what it was told to write arrived in the
+    guest's memory, None for a device without DMA."""
 
     kind: str
     ids: str
     facts: Mapping[str, str]
-    dma: bool
+    dma: bool | None
 
     def __str__(self) -> str:
         told = " ".join(f"{name} {value}" for name, value in self.facts.items())
-        return f"{self.kind} {self.ids} {told} dma {'ok' if self.dma else 'FAILED'}"
+        dma = {True: " dma ok", False: " dma FAILED", None: ""}[self.dma]
+        return f"{self.kind} {self.ids} {told}{dma}"
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,8 @@ def read_report(console: str) -> Report:
     functions = {address: ids for address, ids, _ in _FUNCTION.findall(text)}
     proofs = []
     for address, kind, words in _DEVICE.findall(text):
-        told, _, dma = words.rpartition(" dma ")
-        fields = told.split()
-        proofs.append(Proof(kind, functions[address], dict(zip(fields[::2], fields[1::2], strict=True)), dma == "ok"))
+        fields = words.split()
+        facts = dict(zip(fields[::2], fields[1::2], strict=True))
+        dma = facts.pop("dma", None)
+        proofs.append(Proof(kind, functions[address], facts, None if dma is None else dma == "ok"))
     return Report(functions, tuple(proofs))
