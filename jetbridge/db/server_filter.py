@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import sqlite3
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
 
 from jetbridge.db import server_labels
+from jetbridge.db.retry import first_line
 from jetbridge.db.tables import instances
+from jetbridge.errors import Invalid
 from jetbridge.model.server import PowerState, TaskState, VmState
 
 _t = instances.c
@@ -106,6 +111,30 @@ def conditions(wanted: ServerFilter) -> list[sa.ColumnElement[bool]]:
         found.append(touched <= wanted.changes_before)
     found += server_labels.tag_conditions(_t.uuid, wanted.tags, wanted.tags_any, wanted.not_tags, wanted.not_tags_any)
     return found
+
+
+@contextmanager
+def refused_pattern(wanted: ServerFilter) -> Iterator[None]:
+    """Around a query with ``conditions``: a regular expression that its database doesn't take is the caller's mistake. Which ones it takes
+    differs: PostgreSQL's are POSIX's with additions, MariaDB's PCRE's, SQLite's those of Python. Raises ``Invalid``."""
+    try:
+        yield
+    except DBAPIError as error:
+        if wanted.name_pattern is None or not _is_about_pattern(error.orig):
+            raise
+        raise Invalid(
+            f"Invalid regular expression {wanted.name_pattern!r} for the names of servers: the database does not take it"
+            f" ({first_line(error)}). Use characters, ., [...], |, (...), *, + and ? only."
+        ) from error
+
+
+def _is_about_pattern(error: BaseException | None) -> bool:
+    """https://www.postgresql.org/docs/current/errcodes-appendix.html: invalid_regular_expression;
+    https://mariadb.com/kb/en/mariadb-error-codes/: ER_REGEXP_ERROR."""
+    if isinstance(error, sqlite3.Error):
+        return "user-defined function" in str(error)  # SQLAlchemy's REGEXP for SQLite is the one we have
+    arguments: tuple[object, ...] = getattr(error, "args", ())
+    return getattr(error, "sqlstate", None) == "2201B" or arguments[:1] == (1139,)
 
 
 def in_task_states(states: Collection[TaskState | None]) -> sa.ColumnElement[bool]:

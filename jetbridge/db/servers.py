@@ -26,7 +26,7 @@ from jetbridge.db.codec import (
 )
 from jetbridge.db.connection import is_writer
 from jetbridge.db.paging import EVERYTHING, Page, paged
-from jetbridge.db.server_filter import COLUMNS, conditions, in_task_states
+from jetbridge.db.server_filter import COLUMNS, conditions, in_task_states, refused_pattern
 from jetbridge.db.server_filter import SORT_KEYS as SORT_KEYS
 from jetbridge.db.server_filter import ServerFilter as ServerFilter
 from jetbridge.db.tables import instance_extra, instances
@@ -183,15 +183,18 @@ def of_node(conn: Connection, compute_node_id: int) -> tuple[Server, ...]:
 
 
 def find(conn: Connection, wanted: ServerFilter, page: Page = EVERYTHING) -> tuple[Server, ...]:
-    """Newest first. The page's marker is a UUID. Raises ``Invalid`` for an unknown marker or sort key."""
+    """Newest first. The page's marker is a UUID. Raises ``Invalid`` for an unknown marker or sort key, and for a ``name_pattern`` that the
+    database doesn't take."""
     query = _select().where(*conditions(wanted))
-    return _load(conn, _ordered(conn, query, page))
+    with refused_pattern(wanted):
+        return _load(conn, _ordered(conn, query, page))
 
 
 def find_uuids(conn: Connection, wanted: ServerFilter, page: Page = EVERYTHING) -> tuple[str, ...]:
     """As ``find``, but only the UUIDs."""
     query = sa.select(_t.uuid).where(*conditions(wanted))
-    return tuple(conn.execute(_ordered(conn, query, page)).scalars())
+    with refused_pattern(wanted):
+        return tuple(conn.execute(_ordered(conn, query, page)).scalars())
 
 
 def _ordered(conn: Connection, query: Select[Any], page: Page) -> Select[Any]:

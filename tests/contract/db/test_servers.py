@@ -269,3 +269,36 @@ def test_the_newest_fault_counts_and_a_long_one_is_kept_whole(database: Database
     assert newest["s1"].message.startswith("No valid host")
     assert newest["s1"].details == text
     assert (newest["s2"].message, newest["s2"].details, newest["s2"].code) == ("other", "trace", 409)
+
+
+# Python takes all but the first: the API has asked it by then.
+PATTERNS = [
+    "(",
+    "(?P<x>web)",
+    "(?<!a)web",
+    r"web\Z",
+    "web(?#note)",
+    "w(?>e)b",
+    "(?a)web",
+    "(?-i:web)",
+    "[[:webs:]]",
+    r"\Aweb\b",
+    r"[\w-]web",
+]
+
+
+@pytest.mark.filterwarnings("ignore:Possible nested set:FutureWarning")
+def test_a_pattern_that_a_database_does_not_take_is_the_callers_mistake(database: Database) -> None:
+    """PostgreSQL and MariaDB refused some that Python takes, and the caller was told of an error inside."""
+    created(database, server("web-1"))
+    refused = []
+    for pattern in PATTERNS:
+        for query in (servers.find, servers.find_uuids):
+            with database.read() as conn:
+                try:
+                    query(conn, ServerFilter(name_pattern=pattern))
+                except Invalid as error:
+                    assert pattern in error.message
+                    refused.append(pattern)
+    assert refused[:2] == ["(", "("]
+    assert ("(?P<x>web)" in refused) == (database.kind == "postgresql")
