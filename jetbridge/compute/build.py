@@ -98,7 +98,7 @@ def _activate(build: BuildContext) -> BuildContext:
             now=now,
         )
         if not active:
-            raise BuildAborted(server=uuid, reason="it is being deleted")
+            raise BuildAborted(server=uuid, reason=_why_unwanted(servers.get(conn, uuid)) or "it is in another task")
         if not builds.finish(conn, build.build_id, now=now):
             raise BuildAborted(server=uuid, reason="its build was declared dead")
         actions.finish_event(conn, uuid, build.context.request_id, EVENT, now=now)
@@ -174,8 +174,17 @@ def _record(host: AgentHost, build: Build, step: str) -> None:
 
 
 def _check_wanted(build: BuildContext) -> None:
-    if _server(build).task_state is TaskState.DELETING:
-        raise BuildAborted(server=build.server.uuid, reason="it is being deleted")
+    unwanted = _why_unwanted(_server(build))
+    if unwanted is not None:
+        raise BuildAborted(server=build.server.uuid, reason=unwanted)
+
+
+def _why_unwanted(server: Server) -> str | None:
+    if server.task_state is TaskState.DELETING:
+        return "it is being deleted"
+    if server.vm_state is VmState.ERROR:
+        return "this host was silent for so long that it was given up"
+    return None
 
 
 def _server(build: BuildContext) -> Server:
@@ -240,10 +249,11 @@ def end_build(host: AgentHost, context: RequestContext, build: Build, message: s
 
 
 def give_error(host: AgentHost, conn: Connection, context: RequestContext, uuid: str, message: str) -> None:
-    """The server is in ERROR, unless somebody deletes it."""
+    """The server is in ERROR, unless somebody deletes it. One that was given up while this host was silent has its reason."""
     failed = servers.update(
         conn,
         uuid,
+        expected_vm_states=(VmState.BUILDING,),
         expected_task_states=(TaskState.SCHEDULING, TaskState.SPAWNING, None),
         vm_state=VmState.ERROR,
         task_state=None,

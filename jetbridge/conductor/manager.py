@@ -22,7 +22,7 @@ from jetbridge.errors import (
     UnknownDestination,
 )
 from jetbridge.model.context import RequestContext
-from jetbridge.model.server import TaskState
+from jetbridge.model.server import Server, TaskState, VmState
 from jetbridge.model.verdict import Selection
 from jetbridge.rpc.bus import Bus, Handler, Payload
 
@@ -121,11 +121,10 @@ class ConductorManager:
         uuid = build.instance_uuid
         with self._database.read() as conn:
             server = servers.get_many(conn, [uuid]).get(uuid)
-        if server is None or server.task_state is TaskState.DELETING:
-            self._database.write(
-                lambda conn: builds.fail(conn, build.id, "the server is being deleted", now=self._now())
-            )
-            self._say(context, uuid, "Build of server %s ends: it is being deleted", uuid)
+        over = _why_over(server)
+        if over is not None:
+            self._database.write(lambda conn: builds.fail(conn, build.id, over, now=self._now()))
+            self._say(context, uuid, "Build of server %s ends: %s", uuid, over)
             return
         if kind == "claim_lost":
             # Somebody else was faster: no host failed, so nothing is counted, and every loss is another server's gain.
@@ -288,6 +287,15 @@ class ConductorManager:
 
     def _say(self, context: RequestContext, uuid: str, text: str, *values: object) -> None:
         logger.info(text, *values, extra={"request_id": context.request_id, "server": uuid})
+
+
+def _why_over(server: Server | None) -> str | None:
+    """Why nobody waits for a server's build any more; None: its owner does."""
+    if server is None or server.task_state is TaskState.DELETING:
+        return "the server is being deleted"
+    if server.vm_state is VmState.ERROR:
+        return "its host was silent for so long that the server was given up"
+    return None
 
 
 def _after(failure: str, error: JetbridgeError) -> JetbridgeError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from jetbridge.api.guards import check_listen
+from jetbridge.conductor.gone_hosts import answer_for_gone_hosts
 from jetbridge.conductor.manager import ConductorManager
 from jetbridge.conductor.reconcile import reconcile_unplaced
 from jetbridge.config.fleet import Fleet
@@ -70,6 +71,7 @@ class AllInOne(Process):
 
     def _reconcile(self, *, starting: bool = False) -> None:
         """``starting``: give an answer to the requests that an earlier process left."""
+        self._heartbeat()  # a machine that slept must not take itself for dead
         reconcile_unplaced(
             self.database,
             now=utcnow,
@@ -78,3 +80,4 @@ class AllInOne(Process):
             starting=starting,
         )
         self._conductor.send_again()
+        answer_for_gone_hosts(self.database, now=utcnow, service_down_time=self.settings.service_down_time)

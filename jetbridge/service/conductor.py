@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jetbridge.conductor.gone_hosts import answer_for_gone_hosts
 from jetbridge.conductor.manager import ConductorManager
 from jetbridge.conductor.reconcile import reconcile_unplaced
 from jetbridge.db.clock import utcnow
@@ -26,6 +27,7 @@ class ConductorProcess(SeparateProcess):
         return self.name
 
     def _reconcile(self) -> None:
+        self._heartbeat()  # a machine that slept must not take itself for dead
         reconcile_unplaced(
             self.database,
             now=utcnow,
@@ -33,3 +35,4 @@ class ConductorProcess(SeparateProcess):
             gone_owners=self._gone_owners(),
         )
         self._manager.send_again()
+        answer_for_gone_hosts(self.database, now=utcnow, service_down_time=self.settings.service_down_time)
