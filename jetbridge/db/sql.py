@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError
 
 from jetbridge.db.engine import Database
 from jetbridge.db.retry import first_line
-from jetbridge.db.tables import metadata
+from jetbridge.db.schema import metadata
 from jetbridge.db.url import parse
 from jetbridge.errors import DatabaseUnusable, InvalidQuery
 

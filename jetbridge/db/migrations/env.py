@@ -8,7 +8,7 @@ from __future__ import annotations
 from alembic import context
 
 from jetbridge.db.engine import Database
-from jetbridge.db.tables import metadata
+from jetbridge.db.schema import metadata
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from alembic.util import CommandError
 from sqlalchemy.engine import Connection
 
 from jetbridge.db.retry import first_line
-from jetbridge.db.tables import metadata
+from jetbridge.db.schema import metadata
 from jetbridge.db.types import MARIADB_COLLATION
 from jetbridge.errors import DatabaseUnusable
 

@@ -10,7 +10,7 @@ import pytest
 
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
-from jetbridge.db.tables import metadata
+from jetbridge.db.schema import metadata
 from tests.conftest import DatabaseServers
 from tests.servers.databases import SERVERS, DatabaseServer
 

@@ -12,7 +12,7 @@ from alembic.migration import MigrationContext
 
 from jetbridge.db import flavors
 from jetbridge.db.engine import Database
-from jetbridge.db.tables import metadata
+from jetbridge.db.schema import metadata
 from jetbridge.errors import DatabaseUnusable
 from tests.contract.db.rows import flavor
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from jetbridge.db.tables import metadata
+from jetbridge.db.schema import metadata
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference.md"
 COMMON = {"id", "created_at", "updated_at", "deleted", "deleted_at"}

@@ -97,7 +97,7 @@ def test_f26_a_query_changes_nothing_whatever_it_says(url: str, query: str) -> N
     ("query", "said"),
     [
         ("SELECT * FROM nova.pci_device", "no such table: pci_device; did you mean pci_devices"),
-        ("SELECT * FROM zzz", "the tables are builds, commits, compute_nodes"),
+        ("SELECT * FROM zzz", "the tables are .*builds, commits, compute_nodes"),
         ("SELECT adress FROM pci_devices", "no such column: adress; did you mean address"),
         ("SELECT FROM", "syntax error"),
         ("SELECT load_extension('x')", "not authorized|no such function"),
