@@ -14,6 +14,9 @@ MOST_REASONS = 3
 
 MOST_CHARACTERS = 1200
 
+OTHER_DEVICES = "pci.properties"
+"""The rule that refuses hosts whose devices are of other kinds."""
+
 
 @dataclass(frozen=True)
 class _Told:
@@ -26,19 +29,21 @@ class _Told:
 def summary(verdicts: Sequence[Verdict]) -> str:
     """By filter: how many hosts fell, and why; what refused the most hosts comes first. Then what would have helped.
 
-    Hosts of the same rule and text count together; the hint told is that of the first of them.
+    Hosts of the same rule and text count together; the hint told is that of the first of them. Hosts that have the devices and may not
+    give them are nearer to the answer than hosts that have others: their hints come first, for the message of a fault is short.
     """
     if not verdicts:
         return "No compute host is known: start an agent, and see that it reports."
     refused = [verdict for verdict in verdicts if not verdict.passed]
     parts: list[str] = []
-    hints: list[str] = []
+    hints: list[Reason] = []
     for name, count in Counter(verdict.filter for verdict in refused).most_common():
         groups = _grouped(verdict for verdict in refused if verdict.filter == name)
         verb = "refused " if not parts else ""
         parts.append(f"{count} {verb}by {name} ({_reasons(groups)})")
-        hints += [group.reason.hint for group in groups[:MOST_REASONS] if group.reason.hint]
-    told = list(dict.fromkeys(hints))[:MOST_REASONS]
+        hints += [group.reason for group in groups[:MOST_REASONS]]
+    nearest = sorted(hints, key=lambda reason: reason.rule == OTHER_DEVICES)
+    told = list(dict.fromkeys(reason.hint for reason in nearest if reason.hint))[:MOST_REASONS]
     advice = f". {'Hint' if len(told) == 1 else 'Hints'}: {'; '.join(told)}" if told else ""
     return _cut(f"{counted(len(verdicts), 'host')} considered: {', '.join(parts)}{advice}")
 

@@ -68,3 +68,12 @@ def test_it_is_never_endless() -> None:
     text = summary(verdicts)
     assert len(text) == MOST_CHARACTERS
     assert text.endswith("…")
+
+
+def test_f15_advice_for_the_hosts_that_have_the_devices_comes_before_that_for_the_many_that_have_others() -> None:
+    others = Reason("pci.properties", "no free device matches H100", hint="one differs only in product_id")
+    cards = Reason("pci.pfs", "8 devices match the ids but are type-PF", hint="set device_type to type-PF in the alias")
+    verdicts = [refused("t1", "F", others), refused("t2", "F", others), refused("h1", "F", cards)]
+    assert summary(verdicts).endswith(
+        ". Hints: set device_type to type-PF in the alias; one differs only in product_id"
+    )
