@@ -160,6 +160,7 @@ def _wanted(probe: Probe, stored: ComputeNode | None) -> ComputeNode:
     return replace(
         described,
         uuid=stored.uuid,
+        reported=stored.reported,
         id=stored.id,
         generation=stored.generation,
         created_at=stored.created_at,

@@ -24,7 +24,8 @@ _i = instances.c
 @dataclass(frozen=True)
 class ComputeNode:
     """A row of ``compute_nodes``. Memory in MiB, disk in GiB. ``numa`` is the hardware, without usage. ``probe_error`` says why the
-    last discovery failed (its devices are unknown then). ``id`` 0: not stored yet."""
+    last discovery failed (its devices are unknown then). ``reported``: its resource providers are in Placement, so that servers may be
+    placed on it (``set_reported`` says so). ``id`` 0: not stored yet."""
 
     uuid: str
     host: str
@@ -43,6 +44,7 @@ class ComputeNode:
     cpu_info: str | None = None
     probe_error: str | None = None
     host_ip: str | None = None
+    reported: bool = False
     id: int = 0
     generation: int = 0
     created_at: datetime | None = None
@@ -132,6 +134,12 @@ def upsert(conn: Connection, node: ComputeNode, *, now: datetime | None = None) 
 def set_probe_error(conn: Connection, compute_node_id: int, error: str | None) -> None:
     """Record why discovery failed (None: it works again). The host must have been locked before."""
     conn.execute(compute_nodes.update().where(_t.id == compute_node_id).values(probe_error=error))
+
+
+def set_reported(conn: Connection, compute_node_id: int) -> None:
+    """The host's providers are in Placement from now on. Raises ``HostNotFound``."""
+    lock(conn, compute_node_id)  # schedulers look again
+    conn.execute(compute_nodes.update().where(_t.id == compute_node_id).values(reported=True))
 
 
 def delete(conn: Connection, compute_node_id: int, *, now: datetime | None = None) -> None:
@@ -232,6 +240,7 @@ def _node(row: Row[Any]) -> ComputeNode:
         cpu_info=row.cpu_info,
         probe_error=row.probe_error,
         host_ip=row.host_ip,
+        reported=row.reported,
         id=row.id,
         generation=row.generation,
         created_at=row.created_at,

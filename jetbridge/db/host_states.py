@@ -42,4 +42,5 @@ def host_state(
         pools=pools,
         networks=network_names,
         devices_known=node.probe_error is None,
+        reported=node.reported,
     )

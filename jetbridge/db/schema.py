@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from jetbridge.db import tables_accelerator
+from jetbridge.db import tables_accelerator, tables_providers
 from jetbridge.db.tables import metadata
 
-MODULES = (tables_accelerator,)
+MODULES = (tables_accelerator, tables_providers)
 """Beside ``tables``: importing them puts their tables into ``metadata``."""
 
 __all__ = ["MODULES", "metadata"]

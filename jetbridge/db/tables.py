@@ -56,6 +56,7 @@ compute_nodes = Table(
     Column("cpu_info", long_text()),
     Column("probe_error", long_text()),  # why the last discovery failed: devices are unknown
     Column("host_ip", short_text(64)),
+    Column("reported", Boolean, nullable=False, default=False),  # its resource providers are in Placement
     Column("deleted", Integer, nullable=False, default=0),
     *_times(),
     UniqueConstraint("host", "hypervisor_hostname", "deleted"),

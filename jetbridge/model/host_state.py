@@ -41,3 +41,4 @@ class HostState:
     availability_zone: str = "nova"
     networks: frozenset[str] = frozenset()
     devices_known: bool = True  # False: the last discovery failed, so none of the host's devices is offered
+    reported: bool = True  # False: its resource providers are not in Placement yet, so no server can be placed on it
