@@ -32,15 +32,17 @@ class ProviderSource(Protocol):
         """Short word that is recorded with the source's children (``pci``, ``mdev``, ...): only they are the source's own."""
         ...
 
-    def contribute(self, host: AgentHost, node: ComputeNode, seen: Mapping[str, Seen]) -> Contribution:
-        """What there is to report. ``seen``: the source's own children in Placement, by name; empty in the first look of each pass,
-        by which the report knows whether anything has changed: so the same facts have to give the same answer.
+    def contribute(self, host: AgentHost, node: ComputeNode, seen: Mapping[str, Seen] | None) -> Contribution:
+        """What there is to report. ``seen``: the source's own children in Placement, by name. None: Placement isn't asked yet. That
+        answer alone shows a starting agent whether the host can be reported, and each pass whether anything has changed: so the
+        same facts have to give the same answer.
 
         Raises ``JetbridgeError`` when the facts contradict each other: a starting agent doesn't start then, and a later pass logs it and
         leaves Placement as it is.
         """
         ...
 
-    def reported(self, host: AgentHost, node: ComputeNode, uuids: Mapping[str, str]) -> None:
-        """The children are in Placement: their UUIDs by name. Called after each pass that wrote something; repeating it changes nothing."""
+    def reported(self, host: AgentHost, node: ComputeNode, uuids: Mapping[str, str], seen: Mapping[str, Seen]) -> None:
+        """The children are in Placement: their UUIDs by name, and how they are there now. Called after each pass that had something
+        to look at; repeating it changes nothing."""
         ...

@@ -30,10 +30,12 @@ class Provider:
 
 @dataclass(frozen=True)
 class Seen:
-    """A provider as Placement shows it. ``allocations``: amounts by class for each consumer."""
+    """A provider as Placement shows it. ``allocations``: amounts by class for each consumer; ``reserved``: by class, what somebody has
+    set apart."""
 
     traits: frozenset[str] = frozenset()
     allocations: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    reserved: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def usage(self) -> dict[str, int]:
