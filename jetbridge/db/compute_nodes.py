@@ -74,7 +74,8 @@ def lock(conn: Connection, compute_node_id: int) -> int:
 
 def generations(conn: Connection) -> dict[int, int]:
     """Generation of every host by id: what moved since the last look."""
-    return {row.id: row.generation for row in conn.execute(sa.select(_t.id, _t.generation).where(_t.deleted == 0))}
+    rows: Any = conn.execute(sa.select(_t.id, _t.generation).where(_t.deleted == 0)).all()
+    return dict(rows)
 
 
 def get(conn: Connection, compute_node_id: int) -> ComputeNode:
@@ -82,7 +83,7 @@ def get(conn: Connection, compute_node_id: int) -> ComputeNode:
     row = conn.execute(sa.select(compute_nodes).where(_t.id == compute_node_id, _t.deleted == 0)).first()
     if row is None:
         raise HostNotFound(host=compute_node_id)
-    return _node(row)
+    return _node(row, host_topology_from_text(row.numa_topology))
 
 
 def of_host(conn: Connection, host: str) -> ComputeNode:
@@ -90,7 +91,7 @@ def of_host(conn: Connection, host: str) -> ComputeNode:
     row = conn.execute(sa.select(compute_nodes).where(_t.host == host, _t.deleted == 0).order_by(_t.id)).first()
     if row is None:
         raise HostNotFound(host=host)
-    return _node(row)
+    return _node(row, host_topology_from_text(row.numa_topology))
 
 
 def by_uuid(conn: Connection, uuid: str) -> ComputeNode:
@@ -98,14 +99,21 @@ def by_uuid(conn: Connection, uuid: str) -> ComputeNode:
     row = conn.execute(sa.select(compute_nodes).where(_t.uuid == uuid, _t.deleted == 0)).first()
     if row is None:
         raise HostNotFound(host=uuid)
-    return _node(row)
+    return _node(row, host_topology_from_text(row.numa_topology))
 
 
 def listing(conn: Connection, compute_node_ids: Collection[int] | None = None) -> list[ComputeNode]:
     """All hosts (or the given ones) by id."""
     query = sa.select(compute_nodes).where(_t.deleted == 0).order_by(_t.id)
     rows = conn.execute(narrowed(query, _t.id, compute_node_ids))
-    return [_node(row) for row in rows if compute_node_ids is None or row.id in compute_node_ids]
+    hardware: dict[str | None, HostTopology | None] = {}  # a fleet has few kinds of hosts
+    found = []
+    for row in rows:
+        if compute_node_ids is None or row.id in compute_node_ids:
+            if row.numa_topology not in hardware:
+                hardware[row.numa_topology] = host_topology_from_text(row.numa_topology)
+            found.append(_node(row, hardware[row.numa_topology]))
+    return found
 
 
 def upsert(conn: Connection, node: ComputeNode, *, now: datetime | None = None) -> ComputeNode:
@@ -221,7 +229,7 @@ def _columns(node: ComputeNode) -> dict[str, Any]:
     }
 
 
-def _node(row: Row[Any]) -> ComputeNode:
+def _node(row: Row[Any], numa: HostTopology | None) -> ComputeNode:
     return ComputeNode(
         uuid=row.uuid,
         host=row.host,
@@ -236,7 +244,7 @@ def _node(row: Row[Any]) -> ComputeNode:
         disk_allocation_ratio=row.disk_allocation_ratio,
         reserved_memory_mb=row.reserved_memory_mb,
         reserved_disk_gb=row.reserved_disk_gb,
-        numa=host_topology_from_text(row.numa_topology),
+        numa=numa,
         cpu_info=row.cpu_info,
         probe_error=row.probe_error,
         host_ip=row.host_ip,

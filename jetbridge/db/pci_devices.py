@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -121,26 +122,33 @@ def pools(conn: Connection, compute_node_ids: Collection[int] | None = None) -> 
         .group_by(*identity)
     )
     wanted = None if compute_node_ids is None else set(compute_node_ids)
-    tags: dict[str, Mapping[str, str | None]] = {}  # thousands of pools share a handful of texts
-    found: dict[int, list[Pool]] = {}
-    for row in conn.execute(narrowed(query, _t.compute_node_id, compute_node_ids)):
-        if wanted is not None and row.compute_node_id not in wanted:
+    kinds: dict[Any, tuple[Any, Pool]] = {}  # hosts of a kind share their pools' values
+    found: dict[int, list[tuple[Any, Pool]]] = {}
+    for node, *facts in conn.execute(narrowed(query, _t.compute_node_id, compute_node_ids)):
+        if wanted is not None and node not in wanted:
             continue
-        if row.pool_tags not in tags:
-            tags[row.pool_tags] = decoded(row.pool_tags)
-        pool = Pool(
-            vendor_id=row.vendor_id,
-            product_id=row.product_id,
-            numa_node=row.numa_node,
-            dev_type=DeviceType(row.dev_type),
-            address=row.pool_address,
-            count=row.devices,
-            tags=tags[row.pool_tags],
-            parent_ifname=row.parent_ifname,
-            rp_uuid=row.rp_uuid,
-        )
-        found.setdefault(row.compute_node_id, []).append(pool)
-    return {node: tuple(sorted(group, key=pool_order)) for node, group in found.items()}
+        kind = tuple(facts)
+        if kind not in kinds:
+            pool = _pool(*kind)
+            kinds[kind] = pool_order(pool), pool
+        found.setdefault(node, []).append(kinds[kind])
+    return {node: tuple(pool for _, pool in sorted(group, key=itemgetter(0))) for node, group in found.items()}
+
+
+def _pool(
+    vendor_id: str,
+    product_id: str,
+    numa_node: int | None,
+    dev_type: str,
+    address: str,
+    tags: str,
+    parent_ifname: str | None,
+    rp_uuid: str | None,
+    count: int,
+) -> Pool:
+    return Pool(
+        vendor_id, product_id, numa_node, DeviceType(dev_type), address, count, decoded(tags), parent_ifname, rp_uuid
+    )
 
 
 def listing(

@@ -96,6 +96,38 @@ def computes(conn: Connection) -> dict[str, Service]:
     return {service.host: service for service in listing(conn, binary="nova-compute")}
 
 
+def unwell(conn: Connection, binary: str, silent_since: datetime) -> dict[str, Service]:
+    """The services that are disabled, forced down or silent, by host: few, as a rule, however many there are."""
+    query = sa.select(services).where(_t.binary == binary, _t.deleted == 0, _is_unwell(silent_since)).order_by(_t.id)
+    return {row.host: _service(row) for row in conn.execute(query)}
+
+
+@dataclass(frozen=True)
+class Census:
+    """``services`` and ``newest`` (an id) change whenever services come or go; ``unwell`` counts those of ``unwell()``."""
+
+    services: int
+    newest: int
+    unwell: int
+
+
+def census(conn: Connection, binary: str, silent_since: datetime) -> Census:
+    unwell = sa.func.sum(sa.case((_is_unwell(silent_since), 1), else_=0))
+    query = sa.select(sa.func.count(), sa.func.max(_t.id), unwell).where(_t.binary == binary, _t.deleted == 0)
+    count, newest, sick = conn.execute(query).one()
+    return Census(count, newest or 0, int(sick or 0))
+
+
+def hosts_of(conn: Connection, binary: str) -> frozenset[str]:
+    """The hosts that have such a service, whatever its state."""
+    query = sa.select(_t.host).where(_t.binary == binary, _t.deleted == 0)
+    return frozenset(conn.execute(query).scalars())
+
+
+def _is_unwell(silent_since: datetime) -> sa.ColumnElement[bool]:
+    return sa.or_(_t.disabled, _t.forced_down, _t.last_seen_up.is_(None), _t.last_seen_up < silent_since)
+
+
 def get(conn: Connection, key: str | int) -> Service:
     """By UUID, or by number. Raises ``NotFound``."""
     condition = _t.id == key if isinstance(key, int) else _t.uuid == key

@@ -13,26 +13,10 @@ from sqlalchemy.engine import Connection, Row
 from jetbridge.db.clock import utcnow
 from jetbridge.db.codec import canonical, decoded
 from jetbridge.db.tables import verdicts
-from jetbridge.model.verdict import Verdict
+from jetbridge.model.verdict import VerdictGroup
 from jetbridge.reasons import Reason
 
 _t = verdicts.c
-
-MOST_HOSTS_NAMED = 100
-
-
-@dataclass(frozen=True)
-class VerdictGroup:
-    """Hosts with the same answer. ``filter`` and ``reason`` None: they passed. ``hosts`` names the first hundred, ``host_count`` counts all."""
-
-    filter: str | None
-    reason: Reason | None
-    host_count: int
-    hosts: tuple[str, ...]
-
-    @property
-    def passed(self) -> bool:
-        return self.filter is None
 
 
 @dataclass(frozen=True)
@@ -44,28 +28,16 @@ class StoredVerdict:
     created_at: datetime
 
 
-def grouped(answers: Iterable[Verdict]) -> tuple[VerdictGroup, ...]:
-    """By identical answer; in order of first appearance, hosts in the order given."""
-    hosts: dict[tuple[str | None, Reason | None], list[str]] = {}
-    for verdict in answers:
-        hosts.setdefault((verdict.filter, verdict.reason), []).append(verdict.host)
-    return tuple(
-        VerdictGroup(filter, reason, len(names), tuple(names[:MOST_HOSTS_NAMED]))
-        for (filter, reason), names in hosts.items()
-    )
-
-
 def store(
     conn: Connection,
     instance_uuid: str,
     request_id: str,
     attempt: int,
-    answers: Iterable[Verdict],
+    groups: Iterable[VerdictGroup],
     *,
     now: datetime | None = None,
-) -> tuple[VerdictGroup, ...]:
-    """Keep one scheduling pass (``attempt`` counts passes from 1); answers the groups."""
-    groups = grouped(answers)
+) -> None:
+    """Keep one scheduling pass (``attempt`` counts passes from 1)."""
     at = now or utcnow()
     rows = [
         {
@@ -84,7 +56,6 @@ def store(
     ]
     if rows:
         conn.execute(verdicts.insert(), rows)
-    return groups
 
 
 def of_server(conn: Connection, instance_uuid: str) -> tuple[StoredVerdict, ...]:

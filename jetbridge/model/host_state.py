@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cached_property
 
 from jetbridge.numa.topology import HostTopology
 from jetbridge.pci.pool import Pool
+
+
+class Look:
+    """All of a host that a decision may depend on: hosts that look alike get the same answer to the same request.
+
+    ``devices`` is what device requests see, ``cells`` what guest topologies see besides, ``room`` the rest. Equal looks are
+    equal values; the hash is made once, for a look is searched for with every request.
+    """
+
+    __slots__ = ("_hash", "cells", "devices", "room")
+
+    def __init__(self, devices: Hashable, cells: Hashable, room: Hashable) -> None:
+        self.devices = devices
+        self.cells = cells
+        self.room = room
+        self._hash = hash((devices, cells, room))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Look):
+            return NotImplemented
+        return (self.room, self.devices, self.cells) == (other.room, other.devices, other.cells)
 
 
 @dataclass(frozen=True)
@@ -42,3 +70,34 @@ class HostState:
     networks: frozenset[str] = frozenset()
     devices_known: bool = True  # False: the last discovery failed, so none of the host's devices is offered
     reported: bool = True  # False: its resource providers are not in Placement yet, so no server can be placed on it
+
+    @cached_property
+    def look(self) -> Look:
+        """Everything but who and where the host is, its generation, and the ids of its devices' providers."""
+        pools = None if self.pools is None else tuple(pool.look for pool in self.pools)
+        return Look(
+            devices=(self.devices_known, pools),
+            cells=(self.numa, self.cpu_allocation_ratio, self.ram_allocation_ratio),
+            room=(
+                self.vcpus,
+                self.memory_mb,
+                self.disk_gb,
+                self.vcpus_used,
+                self.memory_mb_used,
+                self.disk_gb_used,
+                self.running_servers,
+                self.disk_allocation_ratio,
+                self.reserved_memory_mb,
+                self.reserved_disk_gb,
+                self.enabled,
+                self.alive,
+                self.disabled_reason,
+                self.availability_zone,
+                self.networks,
+                self.reported,
+            ),
+        )
+
+    def share_look(self, look: Look) -> None:
+        """Hold a look equal to the own one, which other hosts hold too: comparing is comparing identities then."""
+        self.__dict__["look"] = look

@@ -8,15 +8,22 @@ from typing import Any
 
 from jetbridge.reasons import Reason
 
+MOST_HOSTS_NAMED = 100
+
 
 @dataclass(frozen=True)
-class Verdict:
-    """One host's answer: pass, or the filter and the reason that refused it."""
+class VerdictGroup:
+    """Hosts with the same answer: pass (``filter`` and ``reason`` None), or the filter and the reason that refused them. ``hosts``
+    names the first hundred, ``host_count`` counts all."""
 
-    host: str
-    passed: bool
-    filter: str | None = None
-    reason: Reason | None = None
+    filter: str | None
+    reason: Reason | None
+    host_count: int
+    hosts: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        return self.filter is None
 
 
 @dataclass(frozen=True)

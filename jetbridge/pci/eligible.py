@@ -25,7 +25,7 @@ class AffinityCells:
     sockets: Mapping[int, int | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """``count`` devices of a pool that are still in the running; ``index`` is the pool's place in the list given to ``fit``."""
 
@@ -102,8 +102,12 @@ def without_unasked_remote_managed(situation: Situation, candidates: Candidates)
 
 def left_over(situation: Situation, candidates: Candidates) -> Candidates:
     """What the server's earlier requests didn't take, and didn't block by taking a relative."""
-    counted = [replace(candidate, count=situation.left[candidate.index]) for candidate in candidates]
-    return [candidate for candidate in counted if candidate.count > 0]
+    kept = []
+    for candidate in candidates:
+        left = situation.left[candidate.index]
+        if left > 0:
+            kept.append(candidate if left == candidate.count else replace(candidate, count=left))
+    return kept
 
 
 def of_providers(situation: Situation, candidates: Candidates) -> Candidates:

@@ -146,14 +146,16 @@ def _serve(situation: Situation, candidates: Candidates) -> list[Candidate] | Re
     if count < 1:
         return Refusal(reasons=(explain.bad_count(situation.request),))
     earlier: list[Reason] = []
+    before = total(candidates)
     for keep, why in STEPS:
         kept = keep(situation, candidates)
-        if total(kept) < count:
+        after = total(kept)
+        if after < count:
             return Refusal(reasons=(why(situation, candidates, kept), *earlier))
         # Devices of other kinds are no reason: every host has some, and telling them hides what decided.
-        if total(kept) < total(candidates) and keep is not eligible.with_properties:
+        if after < before and keep is not eligible.with_properties:
             earlier.append(why(situation, candidates, kept))
-        candidates = kept
+        candidates, before = kept, after
     chosen: list[Candidate] = []
     for candidate in candidates:
         if count > 0:

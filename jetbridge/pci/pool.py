@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from jetbridge.pci.device import Condition, DeviceType, PciDevice, Status
 
@@ -27,6 +28,21 @@ class Pool:
     tags: Mapping[str, str | None] = field(default_factory=dict)
     parent_ifname: str | None = None
     rp_uuid: str | None = None
+
+    @cached_property
+    def look(self) -> Hashable:
+        """What requests can see of the pool. Its provider's id is left out: it differs from host to host, and only a request for
+        certain providers could tell."""
+        return (
+            self.vendor_id,
+            self.product_id,
+            self.numa_node,
+            self.dev_type,
+            self.address,
+            self.count,
+            frozenset(self.tags.items()),
+            self.parent_ifname,
+        )
 
 
 def pools_of(devices: Iterable[PciDevice]) -> tuple[Pool, ...]:

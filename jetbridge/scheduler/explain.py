@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
-from jetbridge.model.verdict import Verdict
+from jetbridge.model.verdict import VerdictGroup
 from jetbridge.reasons import Reason, counted
 
 MOST_REASONS = 3
@@ -17,54 +16,53 @@ MOST_CHARACTERS = 1200
 OTHER_DEVICES = "pci.properties"
 """The rule that refuses hosts whose devices are of other kinds."""
 
-
-@dataclass(frozen=True)
-class _Told:
-    """Hosts that one filter refused with the same rule and text."""
-
-    reason: Reason
-    hosts: int
+_Told = tuple[Reason, int]
+"""A reason and how many hosts one filter refused with the same rule and text."""
 
 
-def summary(verdicts: Sequence[Verdict]) -> str:
+def summary(groups: Sequence[VerdictGroup]) -> str:
     """By filter: how many hosts fell, and why; what refused the most hosts comes first. Then what would have helped.
 
     Hosts of the same rule and text count together; the hint told is that of the first of them. Hosts that have the devices and may not
     give them are nearer to the answer than hosts that have others: their hints come first, for the message of a fault is short.
     """
-    if not verdicts:
+    if not groups:
         return "No compute host is known: start an agent, and see that it reports."
-    refused = [verdict for verdict in verdicts if not verdict.passed]
+    fallen: Counter[str | None] = Counter()
+    for group in groups:
+        if not group.passed:
+            fallen[group.filter] += group.host_count
     parts: list[str] = []
-    hints: list[Reason] = []
-    for name, count in Counter(verdict.filter for verdict in refused).most_common():
-        groups = _grouped(verdict for verdict in refused if verdict.filter == name)
+    reasons: list[Reason] = []
+    for name, count in fallen.most_common():
+        told = _told(group for group in groups if group.filter == name)
         verb = "refused " if not parts else ""
-        parts.append(f"{count} {verb}by {name} ({_reasons(groups)})")
-        hints += [group.reason for group in groups[:MOST_REASONS]]
-    nearest = sorted(hints, key=lambda reason: reason.rule == OTHER_DEVICES)
-    told = list(dict.fromkeys(reason.hint for reason in nearest if reason.hint))[:MOST_REASONS]
-    advice = f". {'Hint' if len(told) == 1 else 'Hints'}: {'; '.join(told)}" if told else ""
-    return _cut(f"{counted(len(verdicts), 'host')} considered: {', '.join(parts)}{advice}")
+        parts.append(f"{count} {verb}by {name} ({_reasons(told)})")
+        reasons += [reason for reason, _ in told[:MOST_REASONS]]
+    nearest = sorted(reasons, key=lambda reason: reason.rule == OTHER_DEVICES)
+    hints = list(dict.fromkeys(reason.hint for reason in nearest if reason.hint))[:MOST_REASONS]
+    advice = f". {'Hint' if len(hints) == 1 else 'Hints'}: {'; '.join(hints)}" if hints else ""
+    considered = sum(group.host_count for group in groups)
+    return _cut(f"{counted(considered, 'host')} considered: {', '.join(parts)}{advice}")
 
 
-def _grouped(verdicts: Iterable[Verdict]) -> list[_Told]:
+def _told(groups: Iterable[VerdictGroup]) -> list[_Told]:
     """The most frequent first."""
-    groups: dict[tuple[str, str], _Told] = {}
-    for verdict in verdicts:
-        if verdict.reason is not None:
-            key = verdict.reason.rule, verdict.reason.text
-            known = groups.get(key, _Told(verdict.reason, 0))
-            groups[key] = _Told(known.reason, known.hosts + 1)
-    return sorted(groups.values(), key=lambda told: -told.hosts)
+    found: dict[tuple[str, str], _Told] = {}
+    for group in groups:
+        if group.reason is not None:
+            key = group.reason.rule, group.reason.text
+            reason, hosts = found.get(key, (group.reason, 0))
+            found[key] = reason, hosts + group.host_count
+    return sorted(found.values(), key=lambda told: -told[1])
 
 
-def _reasons(groups: Sequence[_Told]) -> str:
-    if len(groups) == 1:
-        return groups[0].reason.text
-    told = [f"{group.hosts}: {group.reason.text}" for group in groups[:MOST_REASONS]]
-    rest = sum(group.hosts for group in groups[MOST_REASONS:])
-    return "; ".join([*told, f"{rest} for other reasons"] if rest else told)
+def _reasons(told: Sequence[_Told]) -> str:
+    if len(told) == 1:
+        return told[0][0].text
+    texts = [f"{hosts}: {reason.text}" for reason, hosts in told[:MOST_REASONS]]
+    rest = sum(hosts for _, hosts in told[MOST_REASONS:])
+    return "; ".join([*texts, f"{rest} for other reasons"] if rest else texts)
 
 
 def _cut(text: str) -> str:

@@ -19,6 +19,7 @@ from jetbridge.rpc.bus import Handler, Payload
 from jetbridge.scheduler.filters.base import FilterFactory
 from jetbridge.scheduler.filters.load import installed_filters, load_filters, needs_pools
 from jetbridge.scheduler.inflight import InFlight
+from jetbridge.scheduler.memo import Memo
 from jetbridge.scheduler.select import Choosing, Outcome, Random, select_destinations
 from jetbridge.scheduler.snapshot import SnapshotCache
 
@@ -55,6 +56,7 @@ class SchedulerManager:
             packing=settings.packing_host_numa_cells_allocation_strategy,
         )
 
+        self._memo = Memo(self._choosing.filters)
         self._in_flight = InFlight(settings.packing_host_numa_cells_allocation_strategy)
         self._choosing_alone = threading.Lock()  # two at once would choose the same device
 
@@ -94,11 +96,11 @@ class SchedulerManager:
                 self._in_flight.keep_only(servers.waiting(conn, self._in_flight.servers - asking))
         now = self._snapshot.hosts()
         expected = self._in_flight.applied(now)
-        outcome = select_destinations(context, expected, specs, self._choosing, exclude_hosts)
+        outcome = select_destinations(context, expected, specs, self._choosing, exclude_hosts, self._memo)
         if outcome.selections is None and any(one is not other for one, other in zip(now, expected, strict=True)):
             # Servers on their way may never arrive: they are no reason to refuse, the claim decides.
             logger.debug("[%s] No host beside the servers on their way: asked again without them", context.request_id)
-            outcome = select_destinations(context, now, specs, self._choosing, exclude_hosts)
+            outcome = select_destinations(context, now, specs, self._choosing, exclude_hosts, self._memo)
         for spec, hosts in zip(specs, outcome.selections or (), strict=False):
             self._in_flight.add(hosts[0].compute_node_id, spec)
         return outcome

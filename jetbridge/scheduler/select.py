@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
 from typing import Any, Protocol
 
 from jetbridge.model.context import RequestContext
 from jetbridge.model.host_state import HostState
 from jetbridge.model.request_spec import RequestSpec
-from jetbridge.model.verdict import Selection, Verdict
+from jetbridge.model.verdict import MOST_HOSTS_NAMED, Selection, VerdictGroup
 from jetbridge.reasons import Reason
 from jetbridge.scheduler.consume import consumed
 from jetbridge.scheduler.explain import summary
 from jetbridge.scheduler.filters.base import HostFilter
+from jetbridge.scheduler.memo import Answer, Memo, Question
 from jetbridge.scheduler.weighers import Score, scores
 
 logger = logging.getLogger(__name__)
 
 TRIED = "RetryFilter"
 """The name under which hosts that failed this server before are refused."""
+
+_Decision = tuple[str | None, Reason | None]
+_TRIED = Answer(TRIED, Reason("host.tried", "the build already failed there"), None)
 
 
 class Random(Protocol):
@@ -50,8 +57,25 @@ class Outcome:
     why. ``verdicts`` are by server, of those that were looked at."""
 
     selections: tuple[tuple[Selection, ...], ...] | None
-    verdicts: Mapping[str, tuple[Verdict, ...]]
+    verdicts: Mapping[str, tuple[VerdictGroup, ...]]
     failure: str | None = None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The hosts that were looked at for one server, and the answer about each."""
+
+    states: Sequence[HostState]
+    answers: Sequence[Answer]
+
+    @cached_property
+    def counts(self) -> Mapping[Answer, int]:
+        """In order of first appearance."""
+        return Counter(self.answers)
+
+    @property
+    def passed(self) -> list[HostState]:
+        return [state for state, answer in zip(self.states, self.answers, strict=True) if answer.filter is None]
 
 
 def select_destinations(
@@ -60,22 +84,24 @@ def select_destinations(
     specs: Sequence[RequestSpec],
     choosing: Choosing,
     exclude_hosts: Collection[str] = (),
+    memo: Memo | None = None,
 ) -> Outcome:
-    """Hosts for all servers or for none. Nothing passed in is changed, nothing is stored."""
-    current = {state.compute_node_id: state for state in states}
+    """Hosts for all servers or for none. Nothing passed in is changed, nothing is stored; ``memo`` (of the same filters) learns."""
+    memo = Memo(choosing.filters) if memo is None else memo
+    current = list(states)
     selections: list[tuple[Selection, ...]] = []
-    verdicts: dict[str, tuple[Verdict, ...]] = {}
+    verdicts: dict[str, tuple[VerdictGroup, ...]] = {}
     for number, spec in enumerate(specs, start=1):
-        passed, verdicts[spec.instance_uuid] = filter_hosts(
-            context, tuple(current.values()), spec, choosing.filters, exclude_hosts
-        )
-        if not passed:
+        judged = filter_hosts(context, current, spec, memo.question(spec), exclude_hosts)
+        verdicts[spec.instance_uuid] = grouped(judged)
+        best = list(islice(in_order(judged, spec, choosing), 1 + choosing.alternates))
+        if not best:
             which = f"For server {number} of {len(specs)} in the request: " if len(specs) > 1 else ""
             return Outcome(None, verdicts, which + _why(spec, verdicts[spec.instance_uuid]))
-        ordered = in_order(passed, spec, choosing)
-        selections.append(tuple(_selection(state) for state in ordered[: 1 + choosing.alternates]))
-        best = ordered[0]
-        current[best.compute_node_id] = consumed(best, spec, choosing.packing)
+        selections.append(tuple(_selection(state) for state in best))
+        if number < len(specs):
+            at = next(at for at, state in enumerate(current) if state is best[0])
+            current[at] = consumed(best[0], spec, choosing.packing)
     return Outcome(tuple(selections), verdicts)
 
 
@@ -83,65 +109,109 @@ def filter_hosts(
     context: RequestContext,
     states: Sequence[HostState],
     spec: RequestSpec,
-    filters: Sequence[HostFilter],
+    question: Question,
     exclude_hosts: Collection[str] = (),
-) -> tuple[list[HostState], tuple[Verdict, ...]]:
-    """The hosts that pass every filter, and every host's verdict. With a forced host only that one is looked at."""
-    remaining = [state for state in states if spec.force_host in (None, state.host)]
-    refused: dict[str, Verdict] = {}
-    considered = [state.host for state in remaining]
-
-    def judge(name: str, check: Callable[[HostState, RequestSpec], Reason | None]) -> list[HostState]:
-        passed = []
-        for state in remaining:
-            reason = check(state, spec)
-            if reason is None:
-                passed.append(state)
-            else:
-                refused[state.host] = Verdict(state.host, passed=False, filter=name, reason=reason)
-        logger.info(
-            "[%s] [instance: %s] Filter %s returned %d hosts",
-            context.request_id,
-            spec.instance_uuid,
-            name,
-            len(passed),
-        )
-        return passed
-
+) -> Judged:
+    """Every host's answer. With a forced host only that one is looked at."""
+    if spec.force_host is not None:
+        states = [state for state in states if state.host == spec.force_host]
+    answers = question.answers(states)
     if exclude_hosts:
-        tried = Reason("host.tried", "the build already failed there")
-        remaining = judge(TRIED, lambda state, spec: tried if state.host in exclude_hosts else None)
-    for host_filter in filters:
-        if not remaining:
+        answers = [
+            _TRIED if state.host in exclude_hosts else answer for state, answer in zip(states, answers, strict=True)
+        ]
+    judged = Judged(states, answers)
+    names = [one.name for one in question.filters]
+    _log(context, spec, [TRIED, *names] if exclude_hosts else names, judged)
+    return judged
+
+
+def grouped(judged: Judged) -> tuple[VerdictGroup, ...]:
+    """By identical answer; in order of first appearance, hosts in the order given."""
+    counts: Counter[_Decision] = Counter()
+    names: dict[_Decision, list[str]] = {}
+    names_of: dict[Answer, list[str]] = {}
+    for answer, count in judged.counts.items():
+        decision = answer.filter, answer.reason
+        counts[decision] += count
+        names_of[answer] = names.setdefault(decision, [])
+    missing = sum(min(count, MOST_HOSTS_NAMED) for count in counts.values())
+    for state, answer in zip(judged.states, judged.answers, strict=True):
+        if not missing:
             break
-        remaining = judge(host_filter.name, host_filter.check)
-    verdicts = tuple(refused.get(host, Verdict(host, passed=True)) for host in considered)
-    return remaining, verdicts
-
-
-def in_order(states: Sequence[HostState], spec: RequestSpec, choosing: Choosing) -> list[HostState]:
-    """The best host first. Equal ones keep their order, unless the best are to be shuffled."""
-    values = scores(states, spec, choosing.pci_weight_multiplier)
-    ranked: list[tuple[Score, HostState]] = sorted(
-        zip(values, states, strict=True), key=lambda pair: pair[0], reverse=True
+        if len(names_of[answer]) < MOST_HOSTS_NAMED:
+            names_of[answer].append(state.host)
+            missing -= 1
+    return tuple(
+        VerdictGroup(filter, reason, count, tuple(names[filter, reason])) for (filter, reason), count in counts.items()
     )
-    ordered = [state for _, state in ranked]
+
+
+def in_order(judged: Judged, spec: RequestSpec, choosing: Choosing) -> Iterator[HostState]:
+    """The hosts that passed, the best first. Equal ones keep their order, unless the best are to be shuffled. Few are wanted of
+    many, so only the best are sorted until more are asked for."""
+    weights = {answer: answer.weight for answer in judged.counts if answer.weight is not None}
+    values = scores(
+        list(weights.values()),
+        with_devices=bool(spec.pci_requests),
+        pci_weight_multiplier=choosing.pci_weight_multiplier,
+    )
+    score_of = dict(zip(weights, values, strict=True))
+    if not score_of:
+        return
+    enough = max(1 + choosing.alternates, choosing.host_subset_size)
+    best: set[Answer] = set()
+    hosts = 0
+    last: Score | None = None
+    for answer in sorted(score_of, key=score_of.__getitem__, reverse=True):
+        if hosts >= enough and score_of[answer] != last:
+            break
+        best.add(answer)
+        hosts += judged.counts[answer]
+        last = score_of[answer]
+    first = _sorted(judged, score_of, best)
     if choosing.shuffle_best:
-        equal = sum(1 for score, _ in ranked if score == ranked[0][0])
-        best = ordered[:equal]
-        choosing.random.shuffle(best)
-        ordered[:equal] = best
-    subset = min(choosing.host_subset_size, len(ordered))
+        equal = [state for score, state in first if score == first[0][0]]
+        choosing.random.shuffle(equal)
+        first[: len(equal)] = [(first[0][0], state) for state in equal]
+    subset = min(choosing.host_subset_size, len(first))
     if subset > 1:
-        ordered.insert(0, ordered.pop(choosing.random.randrange(subset)))
-    return ordered
+        first.insert(0, first.pop(choosing.random.randrange(subset)))
+    yield from (state for _, state in first)
+    yield from (state for _, state in _sorted(judged, score_of, score_of.keys() - best))
+
+
+def _sorted(
+    judged: Judged, score_of: Mapping[Answer, Score], wanted: Collection[Answer]
+) -> list[tuple[Score, HostState]]:
+    found = [
+        (score_of[answer], state)
+        for state, answer in zip(judged.states, judged.answers, strict=True)
+        if answer in wanted
+    ]
+    return sorted(found, key=lambda pair: pair[0], reverse=True)
+
+
+def _log(context: RequestContext, spec: RequestSpec, filters: Sequence[str], judged: Judged) -> None:
+    """A line per filter that had hosts left to judge."""
+    refused: Counter[str | None] = Counter()
+    for answer, count in judged.counts.items():
+        refused[answer.filter] += count
+    left = len(judged.states)
+    for name in filters:
+        if not left:
+            break
+        left -= refused[name]
+        logger.info(
+            "[%s] [instance: %s] Filter %s returned %d hosts", context.request_id, spec.instance_uuid, name, left
+        )
 
 
 def _selection(state: HostState) -> Selection:
     return Selection(state.host, state.compute_node_id, state.generation)
 
 
-def _why(spec: RequestSpec, verdicts: Sequence[Verdict]) -> str:
+def _why(spec: RequestSpec, verdicts: Sequence[VerdictGroup]) -> str:
     if not verdicts and spec.force_host is not None:
         return f"The host {spec.force_host}, which the server was sent to, is not known."
     return summary(verdicts)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from jetbridge.config.settings import Settings
 from jetbridge.model.host_state import HostState
@@ -25,6 +25,17 @@ class HostFilter(Protocol):
 
     def check(self, state: HostState, spec: RequestSpec) -> Reason | None:
         """Why the host can't take the server, without naming the host; None: it can."""
+        ...
+
+
+@runtime_checkable
+class ValueFilter(HostFilter, Protocol):
+    """A filter whose answer follows from the host's look (``HostState.look``) and from what the request asks for, not from which
+    host it is nor whose server: hosts that look alike are judged once. Other filters are asked for every host every time."""
+
+    def sees(self, state: HostState) -> Hashable | None:
+        """The part of the look that the answer depends on: hosts where it is equal are judged once even when they differ elsewhere.
+        None: asking again costs less than searching for the answer."""
         ...
 
 

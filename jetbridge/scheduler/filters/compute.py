@@ -12,6 +12,9 @@ class ComputeFilter:
 
     name = "ComputeFilter"
 
+    def sees(self, state: HostState) -> None:
+        return None
+
     def check(self, state: HostState, spec: RequestSpec) -> Reason | None:
         if spec.availability_zone not in (None, state.availability_zone):
             return Reason(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from jetbridge.model.host_state import HostState
 from jetbridge.model.request_spec import RequestSpec
 from jetbridge.numa.fit import fit_server
@@ -18,6 +20,9 @@ class NUMATopologyFilter:
 
     def __init__(self, packing: bool) -> None:
         self._packing = packing
+
+    def sees(self, state: HostState) -> Hashable:
+        return (state.look.devices, state.look.cells)
 
     def check(self, state: HostState, spec: RequestSpec) -> Reason | None:
         if spec.numa_topology is None:

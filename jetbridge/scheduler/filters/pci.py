@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from jetbridge.model.host_state import HostState
 from jetbridge.model.request_spec import RequestSpec
 from jetbridge.pci.fit import Refusal, fit
@@ -13,6 +15,9 @@ class PciPassthroughFilter:
     """All device requests of the server jointly, PF-VF dependencies included."""
 
     name = "PciPassthroughFilter"
+
+    def sees(self, state: HostState) -> Hashable:
+        return state.look.devices
 
     def check(self, state: HostState, spec: RequestSpec) -> Reason | None:
         if not spec.pci_requests:

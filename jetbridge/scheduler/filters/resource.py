@@ -14,6 +14,9 @@ class ResourceFilter:
 
     name = "ResourceFilter"
 
+    def sees(self, state: HostState) -> None:
+        return None
+
     def check(self, state: HostState, spec: RequestSpec) -> Reason | None:
         reasons = [*capacity_refusals(state, spec.flavor)]
         missing = sorted(set(spec.networks) - state.networks)

@@ -13,11 +13,10 @@ from jetbridge.db import actions, images, keypairs, request_specs, servers, verd
 from jetbridge.db.engine import Database
 from jetbridge.db.keypairs import KeyPair
 from jetbridge.db.paging import Page
-from jetbridge.db.verdicts import VerdictGroup
 from jetbridge.errors import Conflict, NotFound, ServerNotFound
 from jetbridge.model.image import Image, ImageStatus, Visibility
 from jetbridge.model.request_spec import RequestSpec
-from jetbridge.model.verdict import Verdict
+from jetbridge.model.verdict import VerdictGroup
 from jetbridge.numa.topology import GuestCell, GuestTopology
 from jetbridge.pci.request import PciRequest
 from jetbridge.reasons import Reason
@@ -71,20 +70,15 @@ def test_operators_find_the_alias_in_the_stored_request(database: Database) -> N
     }
 
 
-def test_verdicts_are_grouped_by_identical_answer(database: Database) -> None:
+def test_verdicts_are_kept_by_identical_answer(database: Database) -> None:
     full = Reason("pci.properties", "No free device matches alias GPU", "GPU", 4, 0, "set device_type")
     ram = Reason("ram", "Not enough memory")
-    answers = [
-        *(Verdict(f"h{number:03}", False, "PciPassthroughFilter", full) for number in range(250)),
-        Verdict("x", False, "ComputeFilter", ram),
-        Verdict("y", True),
-    ]
     groups = (
         VerdictGroup("PciPassthroughFilter", full, 250, tuple(f"h{number:03}" for number in range(100))),
         VerdictGroup("ComputeFilter", ram, 1, ("x",)),
         VerdictGroup(None, None, 1, ("y",)),
     )
-    assert database.write(lambda conn: verdicts.store(conn, "s1", "req-1", 1, answers, now=NOW)) == groups
+    database.write(lambda conn: verdicts.store(conn, "s1", "req-1", 1, groups, now=NOW))
     database.write(lambda conn: verdicts.store(conn, "s1", "req-1", 2, [], now=NOW))
     with database.read() as conn:
         stored = verdicts.of_server(conn, "s1")
@@ -94,9 +88,10 @@ def test_verdicts_are_grouped_by_identical_answer(database: Database) -> None:
 
 
 def test_old_verdicts_are_forgotten(database: Database) -> None:
+    passed = VerdictGroup(None, None, 1, ("h",))
     for number in range(3):
         at = NOW + timedelta(days=number)
-        database.write(lambda conn, at=at: verdicts.store(conn, "s1", "req-1", 1, [Verdict("h", True)], now=at))
+        database.write(lambda conn, at=at: verdicts.store(conn, "s1", "req-1", 1, [passed], now=at))
     assert database.write(lambda conn: verdicts.purge(conn, NOW + timedelta(days=1))) == 1
     with database.read() as conn:
         assert len(verdicts.of_server(conn, "s1")) == 2

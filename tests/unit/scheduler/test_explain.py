@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from jetbridge.model.verdict import Verdict
+from jetbridge.model.verdict import VerdictGroup
 from jetbridge.reasons import Reason
 from jetbridge.scheduler.explain import MOST_CHARACTERS, summary
 
 
-def refused(host: str, by: str, reason: Reason) -> Verdict:
-    return Verdict(host, passed=False, filter=by, reason=reason)
+def refused(host: str, by: str, reason: Reason) -> VerdictGroup:
+    return VerdictGroup(by, reason, 1, (host,))
 
 
 NO_GPU = Reason("pci.properties", "no free device matches GPU (10de:1eb8)", before=3, after=0)

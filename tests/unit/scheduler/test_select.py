@@ -18,9 +18,12 @@ from jetbridge.model.host_state import HostState
 from jetbridge.model.request_spec import RequestSpec
 from jetbridge.pci.device import DeviceType
 from jetbridge.pci.fit import Choice, fit
+from jetbridge.pci.wanted import Wanted
 from jetbridge.scheduler.consume import consumed, without
 from jetbridge.scheduler.filters.load import load_filters
-from jetbridge.scheduler.select import Choosing, Outcome, select_destinations
+from jetbridge.scheduler.memo import Question
+from jetbridge.scheduler.select import Choosing, Outcome, filter_hosts, in_order, select_destinations
+from jetbridge.scheduler.weighers import scores, weight
 from tests.unit.numa.build import guest, host, host_cell
 from tests.unit.scheduler.build import CONTEXT, FLAVOR, gpus, pool, request, spec, state
 
@@ -142,9 +145,9 @@ def test_hosts_that_failed_before_are_not_tried_again() -> None:
     asked = spec()
     outcome = choose(states, [asked], exclude=["h1"])
     assert hosts(outcome) == [["h2"]]
-    assert [(verdict.host, verdict.filter) for verdict in outcome.verdicts[asked.instance_uuid]] == [
-        ("h1", "RetryFilter"),
-        ("h2", None),
+    assert [(group.hosts, group.filter) for group in outcome.verdicts[asked.instance_uuid]] == [
+        (("h1",), "RetryFilter"),
+        (("h2",), None),
     ]
     failed = choose(states, [asked], exclude=["h1", "h2"])
     assert failed.failure == "2 hosts considered: 2 refused by RetryFilter (the build already failed there)"
@@ -158,6 +161,45 @@ def test_a_forced_host_is_the_only_one_looked_at() -> None:
     assert refused.failure.startswith("1 host considered: 1 refused by ComputeFilter (disabled")
     unknown = choose(states, [spec(force_host="h3")])
     assert unknown.failure == "The host h3, which the server was sent to, is not known."
+
+
+def test_verdicts_are_grouped_by_identical_answer_and_name_the_first_hundred() -> None:
+    """Hosts that differ and are refused for the same reason are one group, wherever they stand; those that pass are another."""
+    states = [state(f"h{at:03}", at, memory_mb_used=at, pools=gpus(2) if at % 5 == 0 else ()) for at in range(300)]
+    asked = spec(request())
+    passed, refused = choose(states, [asked]).verdicts[asked.instance_uuid]
+    assert (passed.filter, passed.reason, passed.host_count) == (None, None, 60)
+    assert passed.hosts == tuple(one.host for one in states[::5])
+    assert (refused.filter, refused.host_count, len(refused.hosts)) == ("PciPassthroughFilter", 240, 100)
+    assert refused.hosts == tuple(one.host for one in states if one.pools == ())[:100]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12),
+    st.booleans(),
+    st.integers(1, 4),
+    st.integers(0, 2),
+)
+def test_the_best_of_many_are_the_first_of_all_in_order(
+    free: list[tuple[int, int]], devices: bool, enough: int, multiplier: int
+) -> None:
+    """However few are asked for at once."""
+    states = [
+        state(f"h{at}", at, memory_mb_used=1000 * used, pools=gpus(count)) for at, (count, used) in enumerate(free)
+    ]
+    asked = spec(request()) if devices else spec()
+    question = Question(FILTERS, asked)
+    options = Choosing(FILTERS, random.Random(1), enough - 1, float(multiplier))
+    judged = filter_hosts(CONTEXT, states, asked, question)
+    passed = judged.passed
+    values = scores(
+        [weight(one, asked, Wanted(asked.pci_requests)) for one in passed],
+        with_devices=devices,
+        pci_weight_multiplier=float(multiplier),
+    )
+    ranked = sorted(zip(values, passed, strict=True), key=lambda pair: pair[0], reverse=True)
+    assert list(in_order(judged, asked, options)) == [one for _, one in ranked]
 
 
 def test_equal_hosts_keep_their_order() -> None:

@@ -7,12 +7,19 @@ import pytest
 from jetbridge.model.host_state import HostState
 from jetbridge.model.request_spec import RequestSpec
 from jetbridge.pci.device import DeviceType
-from jetbridge.scheduler.weighers import normalised, scores
+from jetbridge.pci.wanted import Wanted
+from jetbridge.scheduler.weighers import Score, normalised, scores, weight
 from tests.unit.scheduler.build import gpus, pool, request, spec, state
 
 
+def scored(states: list[HostState], asked: RequestSpec, multiplier: float) -> list[Score]:
+    wanted = Wanted(asked.pci_requests)
+    weights = [weight(one, asked, wanted) for one in states]
+    return scores(weights, with_devices=bool(asked.pci_requests), pci_weight_multiplier=multiplier)
+
+
 def best(states: list[HostState], asked: RequestSpec, multiplier: float = 1.0) -> str:
-    values = scores(states, asked, multiplier)
+    values = scored(states, asked, multiplier)
     return max(zip(values, states, strict=True), key=lambda pair: pair[0])[1].host
 
 
@@ -32,8 +39,8 @@ def test_the_fewer_free_devices_the_better(free: tuple[int, ...], weights: tuple
         for at, count in enumerate(free)
     ]
     asked = spec(request())
-    assert [device for device, _ in scores(hosts, asked, 1.0)] == pytest.approx(weights)
-    assert [device for device, _ in scores(hosts, asked, 2.0)] == pytest.approx([2 * weight for weight in weights])
+    assert [device for device, _ in scored(hosts, asked, 1.0)] == pytest.approx(weights)
+    assert [device for device, _ in scored(hosts, asked, 2.0)] == pytest.approx([2 * weight for weight in weights])
 
 
 def test_f16_only_devices_of_the_requested_kind_count() -> None:

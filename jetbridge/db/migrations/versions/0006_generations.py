@@ -1,0 +1,14 @@
+"""An index that holds all that schedulers look at before each decision: rows of hosts are long, and ten thousand take longer to read."""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "0006"
+down_revision = "0005"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.create_index("ix_compute_nodes_generation", "compute_nodes", ["deleted", "id", "generation"], unique=False)
