@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import hypothesis
 import pytest
 
 from tests.servers.databases import SERVERS, DatabaseServer
 from tests.servers.rabbitmq import RabbitNode
 
 DatabaseServers = Callable[[str], DatabaseServer]
+
+hypothesis.settings.register_profile("no-clocks", deadline=None)  # a busy machine fails nothing
+hypothesis.settings.load_profile("no-clocks")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from jetbridge.virt.config_drive import config_drive_files
 from jetbridge.virt.connection import DiskRequest
 from jetbridge.virt.guest import GuestFiles, GuestOptions, build_domain, guest_spec, uses_nvram
 from jetbridge.virt.nodedev import host_report
-from jetbridge.virt.vfio import blocking_members
+from jetbridge.virt.vfio import blocking_members, physical_functions_with_vfs
 
 logger = logging.getLogger(__name__)
 
@@ -147,27 +147,34 @@ def device_reports(
 
 
 def start_domain(host: AgentHost, context: RequestContext, server: Server) -> None:
-    """Raises ``HypervisorError``; one about an IOMMU group names the group's other members and their drivers."""
+    """Raises ``HypervisorError``; one about the server's devices says what stands in their way: VFs of a physical function, or other
+    members of an IOMMU group with their drivers."""
     try:
         with host.library(context, "start_domain", server.uuid, domain=server.domain_name):
             host.connection.start_domain(server.domain_name)
     except HypervisorError as error:
-        explanation = _group_members(host, context, server) if "group" in error.message.lower() else ""
-        if not explanation:
+        explanations = _explanations(host, context, server, error.message)
+        if not explanations:
             raise
         # First what a person can do something about: the message of a fault is short.
-        reason = f"{explanation}. {error.facts.get('reason', error.message)}"
+        reason = f"{'; '.join(explanations)}. {error.facts.get('reason', error.message)}"
         raise HypervisorError(operation="start_domain", host=host.name, reason=reason) from error
 
 
-def _group_members(host: AgentHost, context: RequestContext, server: Server) -> str:
-    """Who shares an IOMMU group with the server's devices and keeps it from being given: all of a group has to be on vfio-pci, or
-    on no driver (https://docs.kernel.org/driver-api/vfio.html)."""
+def _explanations(host: AgentHost, context: RequestContext, server: Server, refusal: str) -> list[str]:
     with host.database.read() as conn:
         mine = {device.address for device in pci_devices.of_instance(conn, server.uuid)}
+    if "/dev/vfio/" in refusal:
+        return physical_functions_with_vfs(sorted(mine), host.files)
+    return _group_members(host, context, server, mine) if "group" in refusal.lower() else []
+
+
+def _group_members(host: AgentHost, context: RequestContext, server: Server, mine: Collection[str]) -> list[str]:
+    """Who shares an IOMMU group with the server's devices and keeps it from being given: all of a group has to be on vfio-pci, or
+    on no driver (https://docs.kernel.org/driver-api/vfio.html)."""
     reports = device_reports(host, context, server.uuid)
     sentences = []
-    for address in sorted(mine & reports.keys()):
+    for address in sorted(reports.keys() & mine):
         guilty = [reports[other] for other in blocking_members(address, reports) if other not in mine]
         if guilty:
             members = ", ".join(
@@ -178,7 +185,7 @@ def _group_members(host: AgentHost, context: RequestContext, server: Server) -> 
                 f"IOMMU group {reports[address]['iommu_group']} of {address} also holds {members}: bind them to vfio-pci,"
                 " or give them to guests as well"
             )
-    return "; ".join(sentences)
+    return sentences
 
 
 def _options(host: AgentHost, node: ComputeNode) -> GuestOptions:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+from jetbridge.virt.connection import HostFiles
 
 VFIO_DRIVERS = frozenset({"vfio-pci", "nvgrace_gpu_vfio_pci", "mlx5_vfio_pci", "ice_vfio_pci"})
 
@@ -30,3 +32,16 @@ def blocking_members(address: str, rows: Mapping[str, Mapping[str, object]]) -> 
             if blocks_group(driver, is_bridge=str(row.get("class", "")).startswith("0x06")):
                 found[member] = driver
     return found
+
+
+def physical_functions_with_vfs(addresses: Iterable[str], files: HostFiles) -> list[str]:
+    """Sentences about those of the functions that have VFs. vfio-pci refuses them, and some drivers (``nvme``) leave their VFs when
+    they let go of their function. libvirt doesn't see the refusal: it misses the group's file in /dev/vfio later."""
+    folder = "/sys/bus/pci/devices"
+    counts = {address: (files.read_text(f"{folder}/{address}/sriov_numvfs") or "0").strip() for address in addresses}
+    return [
+        f"{address} has {count} VFs, and vfio-pci takes a physical function only without any: when no guest needs them,"
+        f" `echo 0 >{folder}/{address}/sriov_numvfs` on the host"
+        for address, count in counts.items()
+        if count != "0"
+    ]

@@ -153,6 +153,27 @@ def test_a_spawn_error_about_the_iommu_group_names_its_other_members_f20(launch:
     assert cloud.statuses() == ["available"]
 
 
+def test_a_pf_whose_vfs_stay_is_refused_with_the_reason_and_the_next_host_is_tried(launch: Launch) -> None:
+    """Whether VFs go when a PF is unbound depends on its driver: the first start tells."""
+    nvme = {"address": "0000:82:00.0", "vendor_id": "1b36", "product_id": "0010", "driver": "nvme", "iommu_group": 13}
+    with_vfs, without = ({**nvme, "pf": {"vfs": vfs, "max_vfs": 4, "vf_product_id": "0010"}} for vfs in (2, 0))
+    ids = {"vendor_id": "1b36", "product_id": "0010"}
+    alias = {"name": "NVME", **ids, "device_type": "type-PF"}
+    cloud = launch(
+        fleet(host("h1", [with_vfs], vcpus=128), host("h2", [without]), pci={"device_spec": [ids], "alias": [alias]})
+    )
+    flavor = cloud.flavor("nvme", {"pci_passthrough:alias": "NVME:1"})
+    first = cloud.wait(cloud.boot(flavor), "ACTIVE", "ERROR")
+    assert (first["status"], first["OS-EXT-SRV-ATTR:host"]) == ("ACTIVE", "h2")
+    second = cloud.wait(cloud.boot(flavor), "ERROR")
+    assert (
+        "0000:82:00.0 has 2 VFs, and vfio-pci takes a physical function only without any" in second["fault"]["message"]
+    )
+    assert "echo 0 >/sys/bus/pci/devices/0000:82:00.0/sriov_numvfs" in second["fault"]["message"]
+    assert "Path '/dev/vfio/13' is not accessible" in why(second)
+    assert set(cloud.statuses("h1")) == {"available"}
+
+
 @pytest.mark.all_in_one
 def test_a_wrong_device_spec_stops_the_start_and_names_the_host(launch: Launch) -> None:
     with pytest.raises(PciConfigInvalidSpec, match=r"Host h1: .*vendor_id"):

@@ -148,9 +148,7 @@ class LibvirtConnection:
             try:
                 domain.create()
             except self._libvirt.libvirtError as error:
-                reason = str(error)
-                with contextlib.suppress(self._libvirt.libvirtError):  # the first error is the one that counts
-                    reason = explain_start_failure(reason, domain.XMLDesc(0), self._files, self._state_dir)
+                reason = explain_start_failure(str(error), self._state_dir)
                 if reason == str(error):
                     raise
                 raise HypervisorError(operation=f"start_domain {name}", host=self._host, reason=reason) from error

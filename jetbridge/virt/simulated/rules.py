@@ -19,6 +19,10 @@ from jetbridge.virt.xml import Element, child_text, parse_xml
 
 DOMAIN_TYPES = ("qemu", "kvm")
 
+LEAVES_VFS = frozenset({"nvme"})
+"""Drivers that leave VFs when they let go of their physical function, which vfio-pci then refuses. Others remove them, unless
+guests have them."""
+
 
 class Refused(Exception):
     """The hypervisor says no; the text is its message."""
@@ -195,34 +199,44 @@ def check_devices(uses: Iterable[PciUse], name: str, domains: Mapping[str, Domai
     for use in wanted.values():
         part = parts.get(use.address)
         if part is None:
-            path = f"/sys/bus/pci/devices/{use.address}/config"
-            raise Refused(f"Device {use.address} not found: could not access {path}: No such file or directory")
+            raise _absent(use.address)
         if part.pci.is_bridge:
             raise Refused("internal error: Non-endpoint PCI devices cannot be assigned to guests")
         _check_free(use.address, part, holders)
         if not use.managed and machine.driver_of(use.address) not in VFIO_DRIVERS:
             raise Refused(f"Unmanaged PCI device {use.address} must be manually detached from the host")
     for use in wanted.values():
+        _check_without_vfs(parts[use.address], holders, machine)
         _check_group(parts[use.address], wanted.keys(), machine)
 
 
 def _check_free(address: str, part: Part, holders: Mapping[str, str]) -> None:
-    def in_use(other: str, why: str = "") -> Refused:
+    def in_use(other: str) -> Refused:
         holder = holders[other]
         return Refused(
-            f"Requested operation is not valid: PCI device {other} is in use by driver QEMU, domain {holder}{why}"
+            f"Requested operation is not valid: PCI device {other} is in use by driver QEMU, domain {holder}"
         )
 
     if address in holders:
         raise in_use(address)
-    for vf in part.pci.virt_functions or ():
-        if vf in holders:
-            raise in_use(vf, f"; it is a virtual function of {address}")
-    if part.pci.parent_addr and part.pci.parent_addr in holders:
-        raise in_use(part.pci.parent_addr, f"; it is the physical function of {address}")
     for member in part.pci.iommu_members:
         if member in holders:
-            raise in_use(member, f"; it shares the IOMMU group of {address}")
+            raise in_use(member)
+    if part.pci.parent_addr in holders:  # whose driver, when it let go, removed its VFs
+        raise _absent(address)
+
+
+def _absent(address: str) -> Refused:
+    path = f"/sys/bus/pci/devices/{address}/config"
+    return Refused(f"Device {address} not found: could not access {path}: No such file or directory")
+
+
+def _check_without_vfs(part: Part, holders: Mapping[str, str], machine: Machine) -> None:
+    """libvirt doesn't see that vfio-pci refused a physical function: it misses the group's file in /dev/vfio."""
+    vfs = part.pci.virt_functions or ()
+    stay = machine.driver_of(part.pci.address) in LEAVES_VFS or any(vf in holders for vf in vfs)
+    if vfs and stay:
+        raise Refused(f"Path '/dev/vfio/{part.pci.iommu_group}' is not accessible: No such file or directory")
 
 
 def _check_group(part: Part, wanted: Iterable[str], machine: Machine) -> None:

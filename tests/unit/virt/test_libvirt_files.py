@@ -10,9 +10,7 @@ import pytest
 from jetbridge.errors import HypervisorError
 from jetbridge.virt.libvirt.explain import explain_start_failure
 from jetbridge.virt.libvirt.files import LocalHostFiles
-
-GPU_DOMAIN = """<domain><devices><hostdev mode='subsystem' type='pci'><source>
-<address domain='0x0000' bus='0x01' slot='0x00' function='0x0'/></source></hostdev></devices></domain>"""
+from jetbridge.virt.vfio import physical_functions_with_vfs
 
 
 def function(root: Path, address: str, group: int, driver: str | None) -> None:
@@ -64,33 +62,30 @@ def test_writes_are_recorded_before_they_are_made(tmp_path: Path, caplog: pytest
 
 def test_physical_function_that_still_has_vfs_is_named(tmp_path: Path) -> None:
     function(tmp_path, "0000:01:00.0", 12, "nvme")
-    text = "Path '/dev/vfio/12' is not accessible: No such file or directory"
-    assert explain_start_failure(text, GPU_DOMAIN, LocalHostFiles(tmp_path), tmp_path) == text
+    files = LocalHostFiles(tmp_path)
+    assert physical_functions_with_vfs(["0000:01:00.0"], files) == []
     vfs = tmp_path / "sys/bus/pci/devices/0000:01:00.0/sriov_numvfs"
     vfs.write_text("0\n")
-    assert explain_start_failure(text, GPU_DOMAIN, LocalHostFiles(tmp_path), tmp_path) == text
+    assert physical_functions_with_vfs(["0000:01:00.0"], files) == []
     vfs.write_text("2\n")
-    reason = explain_start_failure(text, GPU_DOMAIN, LocalHostFiles(tmp_path), tmp_path)
-    assert reason.startswith(f"{text}. 0000:01:00.0 has 2 VFs")
-    assert "echo 0 >/sys/bus/pci/devices/0000:01:00.0/sriov_numvfs" in reason
+    (sentence,) = physical_functions_with_vfs(["0000:01:00.0", "0000:02:00.0"], files)
+    assert sentence.startswith("0000:01:00.0 has 2 VFs")
+    assert "echo 0 >/sys/bus/pci/devices/0000:01:00.0/sriov_numvfs" in sentence
 
 
 def test_other_failures_stay_as_they_are(tmp_path: Path) -> None:
-    function(tmp_path, "0000:01:00.1", 12, "snd_hda_intel")
     text = "Cannot access storage file '/x': No such file or directory"
-    assert explain_start_failure(text, GPU_DOMAIN, LocalHostFiles(tmp_path), tmp_path) == text
+    assert explain_start_failure(text, tmp_path) == text
 
 
 def test_missing_uefi_firmware_is_said_with_its_package(tmp_path: Path) -> None:
     text = "operation failed: Unable to find any firmware to satisfy 'efi'"
-    assert "install ovmf" in explain_start_failure(text, GPU_DOMAIN, LocalHostFiles(tmp_path), tmp_path)
+    assert "install ovmf" in explain_start_failure(text, tmp_path)
 
 
 def test_permission_denied_names_the_folder_that_is_closed(tmp_path: Path) -> None:
     state_dir = tmp_path / "state"
     state_dir.mkdir(mode=0o700)
-    reason = explain_start_failure(
-        "Could not open 'root.qcow2': Permission denied", GPU_DOMAIN, LocalHostFiles(tmp_path), state_dir
-    )
+    reason = explain_start_failure("Could not open 'root.qcow2': Permission denied", state_dir)
     assert "chmod o+x" in reason
     assert "--state-dir" in reason

@@ -230,11 +230,21 @@ def test_pf_and_vf_exclude_each_other(tmp_path: Path) -> None:
     connection, _ = opened(tmp_path, "hardware: [a100x2-vf]")
     boot(connection, A, "0000:21:00.3")
     connection.define_domain(domain(B, "0000:21:00.0"))
-    assert "0000:21:00.3 is in use by driver QEMU, domain instance-00000001" in refused(connection, B)
+    assert "Path '/dev/vfio/" in refused(connection, B)
     connection.destroy_domain(A)
     connection.start_domain(B)
-    with pytest.raises(HypervisorError, match=r"0000:21:00\.0 is in use by driver QEMU, domain instance-00000002"):
-        connection.start_domain(A)
+    assert "Device 0000:21:00.3 not found" in refused(connection, A)
+
+
+def test_a_pf_whose_driver_leaves_its_vfs_is_refused(tmp_path: Path) -> None:
+    body = """
+    devices:
+      - {address: "82:00.0", vendor_id: 1b36, product_id: "0010", iommu_group: 13, driver: nvme, pf: {vfs: 2, vf_product_id: "0010"}}
+    """
+    connection, files = opened(tmp_path, body)
+    connection.define_domain(domain(A, "0000:82:00.0"))
+    assert "Path '/dev/vfio/13' is not accessible: No such file or directory" in refused(connection, A)
+    assert driver(files, "0000:82:00.0") == "nvme"
 
 
 def test_f20_a_group_that_is_not_viable(tmp_path: Path) -> None:
