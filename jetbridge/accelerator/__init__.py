@@ -1,1 +1,1 @@
-"""Accelerators: device profiles and accelerator requests (ARQs), by an embedded service or a Cyborg elsewhere."""
+"""Accelerators: device profiles and accelerator requests (ARQs), the client of the service that keeps them, and the embedded one."""

@@ -1,11 +1,11 @@
-"""The front doors as one application: /compute/v2.1, /image, /identity/v3, /network and /jetbridge/v1."""
+"""The front doors as one application: /compute/v2.1, /image, /identity/v3, /network, /accelerator and /jetbridge/v1."""
 
 from __future__ import annotations
 
 from fastapi import FastAPI
 
 from jetbridge import __version__
-from jetbridge.api import compute_routes, errors, identity, image, network, openapi
+from jetbridge.api import accelerator, compute_routes, errors, identity, image, network, openapi
 from jetbridge.api.auth import AuthenticationMiddleware, Authenticator
 from jetbridge.api.guards import HostGuard
 from jetbridge.api.http import RequestFrame
@@ -20,6 +20,8 @@ def create_app(services: ApiServices, authenticator: Authenticator | None = None
     app.state.services = services
     errors.install(app)
     openapi.install(app)
+    if services.accelerators is not None:
+        app.include_router(accelerator.router(services.accelerators))
     for door in (compute_routes, identity, image, network, status, hosts, servers):
         app.include_router(door.router(services))
     # The last added is the outermost.

@@ -33,7 +33,7 @@ from jetbridge.model.context import ADMIN_ID, RequestContext
 
 TOKEN_SECONDS = 3600
 KNOWN_PASSWORDS = 1024
-ALL_ROLES = ("admin", "member", "reader")
+ALL_ROLES = ("admin", "member", "reader", "service")
 _IMPLIED = {"admin": ("member", "reader"), "member": ("reader",)}
 _BCRYPT = re.compile(r"\$2[abxy]\$(0[4-9]|[12]\d|3[01])\$[./A-Za-z0-9]{53}")
 _ROLE = re.compile(r"[a-z][a-z0-9_-]*")
@@ -110,7 +110,7 @@ def _parse_line(line: str) -> PasswordEntry:
         )
     roles = {role.strip() for role in roles_text.split(",") if role.strip()}
     if not roles:
-        raise ValueError(f"user {user!r} has no role (admin, member or reader)")
+        raise ValueError(f"user {user!r} has no role (admin, member, reader or service)")
     for role in sorted(roles):
         if not _ROLE.fullmatch(role):
             raise ValueError(f"{role!r} is not a role")
@@ -250,6 +250,8 @@ _OPEN_GET = frozenset(
         "/identity",
         "/identity/v3",
         "/network",
+        "/accelerator",
+        "/accelerator/v2",
         "/jetbridge/v1",
     ]
 )

@@ -8,6 +8,7 @@ from jetbridge.api import (
     compute_lists,
     compute_services,
     compute_versions,
+    external_events,
     flavor_extra_specs,
     flavors,
     hypervisors,
@@ -32,6 +33,7 @@ _NOUNS = (
     keypairs,
     limits,
     compute_lists,
+    external_events,
 )
 
 

@@ -59,6 +59,10 @@ def _image(status: int, code: str, message: str) -> dict[str, Any]:
     return {"code": f"{status} {_phrase(status)}", "title": _phrase(status), "message": message}
 
 
+def _accelerator(status: int, code: str, message: str) -> dict[str, Any]:
+    return {"error_message": {"debuginfo": None, "faultcode": code, "faultstring": message}}
+
+
 def _plain(status: int, code: str, message: str) -> dict[str, Any]:
     return {"error": {"code": code, "status": status, "message": message}}
 
@@ -68,6 +72,7 @@ SHAPES: Mapping[str, Callable[[int, str, str], dict[str, Any]]] = {
     "/identity": _identity,
     "/network": _network,
     "/image": _image,
+    "/accelerator": _accelerator,
 }
 
 
@@ -146,7 +151,10 @@ def describe_validation(problems: Sequence[Mapping[str, Any]], request: Request 
             return f"The Content-Type {content_type!r} is not supported: send a JSON object as application/json."
         if kind == "missing":
             return "The request body is missing: send a JSON object as application/json."
-        return f"The request body must be a JSON object, not {shorten(problem.get('input'))}."
+        if kind in ("too_short", "too_long"):
+            return f"The request body: {problem['msg']}."
+        expected = "list" if kind == "list_type" else "object"
+        return f"The request body must be a JSON {expected}, not {shorten(problem.get('input'))}."
     if kind == "extra_forbidden":
         parent, _, name = path.rpartition(".")
         return (

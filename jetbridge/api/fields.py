@@ -64,6 +64,11 @@ def _uuid(text: str) -> str:
         return _raise_uuid()
 
 
+def canonical_uuid(text: str) -> str:
+    """The usual form of what ``is_uuid``."""
+    return _uuid(text)
+
+
 def _raise_uuid() -> str:
     raise ValueError("This is not a UUID: write 8-4-4-4-12 hexadecimal digits")
 

@@ -23,6 +23,7 @@ SERVICES = (
     ("image", "glance", "/image"),
     ("identity", "keystone", "/identity/v3"),
     ("network", "neutron", "/network"),
+    ("accelerator", "cyborg", "/accelerator/v2"),
 )
 
 PrincipalOf = Annotated[Principal, Depends(principal_of)]

@@ -13,10 +13,11 @@ class Who(enum.Enum):
     ANYONE = "anyone"  # who is authenticated
     OWNER = "owner"  # members of the project it belongs to, and admins
     ADMIN = "admin"
+    SERVICE = "service"  # other services, and admins
 
 
 READING = frozenset({"GET", "HEAD"})
-WRITERS = frozenset({"member", "admin"})
+WRITERS = frozenset({"member", "admin", "service"})
 
 _COMPUTE = "os_compute_api"
 
@@ -44,6 +45,7 @@ RULES: Mapping[str, Who] = {
     f"{_COMPUTE}:os-aggregates": Who.ADMIN,
     f"{_COMPUTE}:os-keypairs:others": Who.ADMIN,
     f"{_COMPUTE}:os-quota-sets:others": Who.ADMIN,
+    f"{_COMPUTE}:os-server-external-events:create": Who.SERVICE,
 }
 
 
@@ -53,6 +55,7 @@ def allowed(context: RequestContext, rule: str, project: str | None = None) -> b
     return (
         who is Who.ANYONE
         or context.is_admin
+        or (who is Who.SERVICE and "service" in context.roles)
         or (who is Who.OWNER and project is not None and project == context.project)
     )
 

@@ -12,6 +12,7 @@ from jetbridge.pci.request import AliasTable
 from jetbridge.rpc.bus import Bus
 
 if TYPE_CHECKING:
+    from jetbridge.accelerator.service import AcceleratorService
     from jetbridge.db.engine import Database
     from jetbridge.image.store import ImageDirectory
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 class ApiServices:
     """``aliases`` are validated when the service starts and never change while it runs. ``public_host`` is the
     host name or address the service listens on. ``new_id`` makes UUIDs. ``settle_spans`` returns when the spans of this process
-    that have ended are in the database."""
+    that have ended are in the database. ``accelerators`` is the embedded service; None: another system's is used."""
 
     database: Database
     bus: Bus
@@ -30,4 +31,5 @@ class ApiServices:
     new_id: Callable[[], str]
     listen: str = "127.0.0.1"
     seams: Seams = field(default_factory=Seams)
+    accelerators: AcceleratorService | None = None
     settle_spans: Callable[[], None] = lambda: None

@@ -10,11 +10,13 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
+from jetbridge.db import pci_devices
 from jetbridge.db.clock import utcnow
 from jetbridge.db.codec import canonical, decoded
 from jetbridge.db.tables_accelerator import accelerators, attach_handles
 from jetbridge.errors import NotFound
 from jetbridge.model.accelerator import Accelerator, AcceleratorCondition, AttachHandle, AttachType
+from jetbridge.pci.device import Condition, PciDevice
 
 _t = accelerators.c
 _h = attach_handles.c
@@ -136,6 +138,39 @@ def remove_host(conn: Connection, compute_node_id: int) -> None:
     ids = sa.select(_t.id).where(_t.compute_node_id == compute_node_id)
     conn.execute(attach_handles.delete().where(_h.accelerator_id.in_(ids)))
     conn.execute(accelerators.delete().where(_t.compute_node_id == compute_node_id))
+
+
+def mark_relatives(conn: Connection, compute_node_id: int) -> None:
+    """Devices of ``pci_devices`` that can't be given away while a guest has something of their card from the accelerator service get the
+    condition ``accelerator``, and lose it when that is over. The host must have been locked before (``compute_nodes.lock``)."""
+    query = (
+        sa.select(_h.address, _t.address.label("card"))
+        .join(accelerators, _t.id == _h.accelerator_id)
+        .where(_t.compute_node_id == compute_node_id, _h.arq_uuid.is_not(None))
+    )
+    in_use = [(row.address, row.card) for row in conn.execute(query)]
+    changed = []
+    for device in pci_devices.of_host(conn, compute_node_id):
+        blocked = any(_related(device, address, card) for address, card in in_use)
+        if blocked and device.condition in (Condition.OK, Condition.HELD):
+            changed.append(replace(device, condition=Condition.ACCELERATOR))
+        elif not blocked and device.condition is Condition.ACCELERATOR:
+            changed.append(replace(device, condition=Condition.OK))
+    if changed:
+        pci_devices.save(conn, changed)
+
+
+def owned_relative(conn: Connection, accelerator: Accelerator, address: str) -> PciDevice | None:
+    """A device of ``pci_devices`` that a server owns and that keeps a function of ``accelerator`` from being given away: itself, its card,
+    or a virtual function of it."""
+    for device in pci_devices.of_host(conn, accelerator.compute_node_id):
+        if device.owned and _related(device, address, accelerator.address):
+            return device
+    return None
+
+
+def _related(device: PciDevice, address: str, card: str) -> bool:
+    return device.address in (address, card) or device.parent_addr == address
 
 
 def _save_handle(conn: Connection, handle: AttachHandle, at: datetime) -> None:

@@ -49,6 +49,7 @@ class Condition(enum.StrEnum):
     OK = "ok"
     CLEANING = "cleaning"
     HELD = "held"  # a guest runs with it that isn't its owner's
+    ACCELERATOR = "accelerator"  # a guest has it, or another function of its card, from the accelerator service
     UNKNOWN = "unknown"  # the last probe of the host failed: neither free nor gone
     LOST = "lost"  # gone from the host or from device_spec while in use: removed when freed
 

@@ -171,7 +171,7 @@ def _matched(
 
 def _follow(device: PciDevice, report: Report, spec: DeviceSpec) -> PciDevice:
     # A report of the host doesn't say whether it is clean, or who runs with it.
-    kept = device.condition in (Condition.CLEANING, Condition.HELD)
+    kept = device.condition in (Condition.CLEANING, Condition.HELD, Condition.ACCELERATOR)
     known = replace(device, condition=device.condition if kept else Condition.OK)
     if not device.owned:
         return replace(update_device(known, report, spec), stale_update=None)

@@ -159,6 +159,7 @@ def write_clouds(path: Path, base_url: str, auth_strategy: str = "none") -> None
         "image_endpoint_override": f"{base_url}/image",
         "identity_endpoint_override": f"{base_url}/identity/v3",
         "network_endpoint_override": f"{base_url}/network",
+        "accelerator_endpoint_override": f"{base_url}/accelerator/v2",
     }
     temporary = path.with_suffix(".new")
     temporary.write_text(yaml.safe_dump({"clouds": {"jetbridge": cloud}}, sort_keys=False), encoding="utf-8")

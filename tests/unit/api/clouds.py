@@ -159,7 +159,7 @@ def open_cloud(
         bus = InProcessBus(pool)
         methods = ("build_servers", "delete_server")
         bus.serve("conductor", {name: inbox.handler("conductor", name) for name in methods})
-        agent = ("start_server", "stop_server", "reboot_server", "console_output")
+        agent = ("external_event", "start_server", "stop_server", "reboot_server", "console_output")
         for host in hosts:
             bus.serve("compute", {name: inbox.handler(host, name) for name in agent}, server=host)
         services = ApiServices(

@@ -54,7 +54,7 @@ def test_without_authentication_everybody_is_admin_with_fixed_ids(tmp_path: Path
         for headers in ({}, {"X-Auth-Token": "anything"}, basic("who", "ever"), {"Authorization": "Bearer x"}):
             me = door.get("/jetbridge/v1/me", headers=headers).json()
             assert (me["user"], me["project"]) == (ADMIN_ID, ADMIN_ID)
-            assert me["roles"] == ["admin", "member", "reader"]
+            assert me["roles"] == ["admin", "member", "reader", "service"]
 
 
 def test_context_carries_the_users_ids_roles_and_the_answers_request_id(door: Door) -> None:

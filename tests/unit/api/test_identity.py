@@ -56,6 +56,7 @@ def test_token_names_user_project_roles_and_where_services_are(door: Door) -> No
         "image": f"{URL}/image",
         "identity": f"{URL}/identity/v3",
         "network": f"{URL}/network",
+        "accelerator": f"{URL}/accelerator/v2",
     }
     headers = {"X-Auth-Token": answer.headers["x-subject-token"]}
     assert door.get("/image/v2/images", headers=headers).status_code == 200
