@@ -6,9 +6,6 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from openstack import exceptions
-from openstack.config import OpenStackConfig
-from openstack.connection import Connection
 
 from tests.system.clients import OpenStack, openstack_client
 from tests.system.cloud import Cloud, fleet, gpu, host, running
