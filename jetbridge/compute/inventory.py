@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from jetbridge.compute.accelerators import check_owners, follow_accelerators
 from jetbridge.compute.host import AgentHost, about
-from jetbridge.db import compute_nodes, networks, pci_devices
+from jetbridge.db import accelerators, compute_nodes, networks, pci_devices
 from jetbridge.db.compute_nodes import ComputeNode
 from jetbridge.db.connection import Connection
 from jetbridge.db.networks import HostNetwork
@@ -51,6 +52,7 @@ def take_inventory(host: AgentHost, *, starting: bool = False) -> ComputeNode:
         _check_live_migratable(host, specs)
     probe = probe_host(host)
     if starting and probe.reports is not None:
+        check_owners(host, specs, probe.reports)
         _tell_lint(host, specs, probe.reports)
     if probe.reports is None:
         logger.error(
@@ -60,6 +62,7 @@ def take_inventory(host: AgentHost, *, starting: bool = False) -> ComputeNode:
             extra=about(None),
         )
     node, result = _unchanged(host, probe, specs) or host.database.write(lambda conn: _store(host, conn, probe, specs))
+    follow_accelerators(host, node, specs, probe.reports, starting=starting)
     for warning in result.warnings:
         if warning.new or starting:
             logger.warning("Host %s: %s", host.name, warning.text, extra=about(None, warning.server))
@@ -211,6 +214,7 @@ def _store(
         networks.replace(conn, node.id, probe.networks)
     result = _synchronised(host, conn, node, probe, specs)
     pci_devices.save(conn, result.changed, now=host.now())
+    accelerators.mark_relatives(conn, node.id)
     return node, result
 
 

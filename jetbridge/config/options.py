@@ -12,6 +12,7 @@ from functools import cache
 
 from oslo_config import cfg, types
 
+from jetbridge.config import accelerator_options
 from jetbridge.config.setting import CpuSet, Setting
 
 
@@ -337,12 +338,19 @@ def _database() -> list[Setting]:
     ]
 
 
-SETTINGS: tuple[Setting, ...] = (*_pci(), *_scheduling(), *_compute(), *_services(), *_database())
+SETTINGS: tuple[Setting, ...] = (
+    *_pci(),
+    *_scheduling(),
+    *_compute(),
+    *_services(),
+    *_database(),
+    *accelerator_options.SETTINGS,
+)
 
-SECTIONS_WITHOUT_OPTIONS_YET = ("devices", "cyborg", "neutron")
+SECTIONS_WITHOUT_OPTIONS_YET = ("devices", "neutron")
 """Sections for parts that this version doesn't have: read, and what they say has no effect."""
 
-SECTIONS_OF_FILES_ALONE = ("database",)
+SECTIONS_OF_FILES_ALONE = ("database", "cyborg")
 """Not for fleet files, and never suggested to be taken over from another system's file."""
 
 PLACEMENT_FIELDS = frozenset({"pci_report_in_placement", "pci_in_placement"})

@@ -58,5 +58,20 @@ class Settings:
     database_connection: str | None = field(
         default=None, repr=False
     )  # holds a password; None: SQLite in the state folder
+    # [accelerator], [cyborg] and what belongs to them; without endpoint_override and auth_url the embedded service
+    accelerator_device_spec: tuple[str, ...] = ()
+    arq_binding_timeout: int = 300
+    cyborg_endpoint_override: str | None = None
+    cyborg_auth_type: str = "none"  # none, http_basic, password
+    cyborg_auth_url: str | None = None
+    cyborg_username: str | None = None
+    cyborg_password: str | None = field(default=None, repr=False)
+    cyborg_project_name: str | None = None
+    cyborg_user_domain_name: str = "Default"
+    cyborg_project_domain_name: str = "Default"
+    cyborg_region_name: str | None = None
+    cyborg_valid_interfaces: tuple[str, ...] = ("internal", "public")
+    cyborg_cafile: str | None = None
+    cyborg_insecure: bool = False
     # the file each option came from, for messages: (group, option) -> path
     origins: Mapping[tuple[str, str], str] = field(default_factory=dict)

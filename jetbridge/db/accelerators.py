@@ -133,6 +133,20 @@ def remove_handles(conn: Connection, handles: Sequence[AttachHandle]) -> None:
         conn.execute(attach_handles.delete().where(_h.id.in_(ids), _h.arq_uuid.is_(None)))
 
 
+def any_known(conn: Connection, compute_node_id: int) -> bool:
+    """Whether the host has a handle that is known to be there."""
+    ids = sa.select(_t.id).where(_t.compute_node_id == compute_node_id)
+    known = _h.condition == AcceleratorCondition.OK.value
+    return conn.execute(sa.select(_h.id).where(_h.accelerator_id.in_(ids), known)).first() is not None
+
+
+def mark_unknown(conn: Connection, compute_node_id: int) -> None:
+    """The host's discovery failed."""
+    ids = sa.select(_t.id).where(_t.compute_node_id == compute_node_id)
+    query = attach_handles.update().where(_h.accelerator_id.in_(ids), _h.condition == AcceleratorCondition.OK.value)
+    conn.execute(query.values(condition=AcceleratorCondition.UNKNOWN.value))
+
+
 def remove_host(conn: Connection, compute_node_id: int) -> None:
     """The host is gone, and with it what it had."""
     ids = sa.select(_t.id).where(_t.compute_node_id == compute_node_id)

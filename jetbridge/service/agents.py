@@ -13,13 +13,14 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
+from jetbridge.accelerator.device_spec import parse_accelerator_specs
 from jetbridge.compute.agent import ComputeAgent
 from jetbridge.compute.host import AgentHost
 from jetbridge.compute.locks import ServerLocks
 from jetbridge.config.fleet import Fleet, load_fleet
 from jetbridge.config.overrides import apply_overrides
 from jetbridge.config.settings import Settings
-from jetbridge.db import compute_nodes, servers, services
+from jetbridge.db import accelerators, compute_nodes, servers, services
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
 from jetbridge.errors import JetbridgeError, NotFound
@@ -158,6 +159,7 @@ def check_host_options(name: str, settings: Settings, files: HostFiles) -> None:
         parse_device_specs(
             settings.pci_device_spec, SysfsFacts(files), report_in_placement=settings.pci_report_in_placement
         )
+        parse_accelerator_specs(settings.accelerator_device_spec, SysfsFacts(files))
         parse_aliases(settings.pci_alias, pci_in_placement=settings.pci_in_placement)
     except JetbridgeError as error:
         raise type(error)(f"Host {name}: {error.message}") from error
@@ -262,7 +264,9 @@ class FleetAgents:
                 logger.warning("Host %s left the fleet while it has servers: it counts as down", name)
                 return
             try:
-                compute_nodes.delete(conn, compute_nodes.of_host(conn, name).id, now=now)
+                node = compute_nodes.of_host(conn, name)
+                accelerators.remove_host(conn, node.id)
+                compute_nodes.delete(conn, node.id, now=now)
                 services.delete(conn, services.find(conn, name, BINARY).id, now=now)
             except NotFound:
                 return
