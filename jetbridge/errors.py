@@ -300,6 +300,45 @@ class UnknownDestination(ServiceUnavailable):
     template = "Nobody serves {topic}: its service is stopped or gone, `openstack compute service list` shows which run"
 
 
+# --- Placement --------------------------------------------------------------------------------
+
+
+class PlacementUnavailable(ServiceUnavailable):
+    """No answer, or none that tells anything: whether a change was made shows when it is back."""
+
+    template = "Placement at {url} does not answer: {reason}"
+
+
+class PlacementConflict(Conflict):
+    """There is no room, or the provider has no such inventory: Placement's own words."""
+
+    template = "Placement has no room: {reason}"
+
+
+class PlacementGenerationConflict(Conflict):
+    """Somebody else changed the provider since it was read: read it again."""
+
+    template = "Placement: provider {provider} was changed meanwhile: {reason}"
+
+
+class PlacementInventoryInUse(Conflict):
+    """What is to be taken away is allocated."""
+
+    template = "Placement: {reason}"
+
+
+class PlacementUnknownName(Invalid):
+    """A resource class or trait that Placement has never heard of, so that no provider has it."""
+
+    template = "Placement knows no {names}"
+
+
+class PlacementRefused(JetbridgeError):
+    """A request that Placement doesn't take: its own words."""
+
+    template = "Placement refused {request}: {reason}"
+
+
 # --- database ---------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ A page in a browser can reach a loopback address; it can't choose the Host and O
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -46,35 +47,39 @@ def check_listen(settings: Settings, listen: str) -> None:
     )
 
 
-class HostGuard:
-    """Answers 403 to requests whose Host or Origin is foreign. Ports aren't compared.
+def complaint_about(host: str | None, origins: Iterable[str], *, loopback: bool) -> str | None:
+    """What is wrong with a request's Host and Origins; None: nothing. Ports aren't compared.
 
-    On a loopback address both must be loopback names; on any other, an Origin must be the Host asked.
+    On a ``loopback`` address both must be loopback names; on any other, an Origin must be the Host asked.
     """
+    if loopback and host is not None and not is_loopback(host_of(host)):
+        return f"the Host {host!r} is not this machine: use localhost, 127.0.0.1 or ::1"
+    for origin in origins:
+        try:
+            name = urlsplit(origin).hostname
+        except ValueError:
+            name = None
+        at_home = name is not None and (
+            is_loopback(name) if loopback else host is not None and name == host_of(host).lower()
+        )
+        if not at_home:
+            return f"requests of the Origin {origin!r} are refused"
+    return None
+
+
+class HostGuard:
+    """Answers 403 to requests whose Host or Origin is foreign, as ``complaint_about``."""
 
     def __init__(self, app: ASGIApp, listen: str) -> None:
         self.app = app
         self.loopback = is_loopback(listen)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        complaint = self._complaint(Headers(scope=scope)) if scope["type"] == "http" else None
+        complaint = None
+        if scope["type"] == "http":
+            headers = Headers(scope=scope)
+            complaint = complaint_about(headers.get("host"), headers.getlist("origin"), loopback=self.loopback)
         if complaint is None:
             await self.app(scope, receive, send)
         else:
             await fault(scope["path"], 403, complaint, code="Forbidden")(scope, receive, send)
-
-    def _complaint(self, headers: Headers) -> str | None:
-        host = headers.get("host")
-        if self.loopback and host is not None and not is_loopback(host_of(host)):
-            return f"the Host {host!r} is not this machine: use localhost, 127.0.0.1 or ::1"
-        for origin in headers.getlist("origin"):
-            try:
-                name = urlsplit(origin).hostname
-            except ValueError:
-                name = None
-            at_home = name is not None and (
-                is_loopback(name) if self.loopback else host is not None and name == host_of(host).lower()
-            )
-            if not at_home:
-                return f"requests of the Origin {origin!r} are refused"
-        return None

@@ -30,7 +30,7 @@ _HARDWARE = "Hardware"
 
 app.command(rich_help_panel=_RUN)(up.up)
 app.command(rich_help_panel=_RUN)(demo.demo)
-for _service in (services.api, services.conductor, services.scheduler, services.compute):
+for _service in (services.api, services.conductor, services.scheduler, services.compute, services.placement):
     app.command(rich_help_panel=_SEPARATE)(_service)
 app.command(rich_help_panel=_LOOK)(status.status)
 app.command(rich_help_panel=_LOOK)(servers.servers)

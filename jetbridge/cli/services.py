@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jetbridge.cli.options import StateDir, state_dir_or_default
-from jetbridge.cli.up import DEFAULT_PORT, parse_port, stop_signal
+from jetbridge.cli.up import DEFAULT_PORT, PLACEMENT_PORT, parse_port, stop_signal
 
 if TYPE_CHECKING:
     from jetbridge.config.fleet import Fleet
@@ -118,6 +118,35 @@ def compute(
     # Reading takes a while and asks the database: nothing for a signal handler.
     signal.signal(signal.SIGHUP, lambda number, frame: threading.Thread(target=process.reload, name="reload").start())
     _serve(process, stop)
+
+
+def placement(
+    config_file: ConfigFile = None,
+    state_dir: StateDir = None,
+    listen: Annotated[
+        str,
+        typer.Option("--listen", help="Address to serve on. Any but loopback needs \\[api]auth_strategy=http_basic."),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", parser=parse_port, metavar="PORT", help="Port to serve on; 0 takes a free one.")
+    ] = PLACEMENT_PORT,
+) -> None:
+    """Serve Placement alone, for services as processes of their own.
+
+    One for all of them; its state is placement.sqlite3 in the state folder.
+    `jetbridge up` runs one by itself, and whoever has a Placement needs none.
+    Prints [bold]ready URL[/bold], for \\[placement]endpoint_override of the others.
+    SIGTERM or Ctrl-C stops it.
+
+    [bold]Examples[/bold]
+
+      jetbridge placement --state-dir /var/lib/jetbridge
+    """
+    stop = stop_signal()
+    from jetbridge.service.placement_process import PlacementProcess
+
+    settings, _ = _load(config_file, None)
+    _serve(PlacementProcess(settings, state_dir_or_default(state_dir), listen, port), stop)
 
 
 def _load(config_file: list[Path] | None, fleet: Path | None) -> tuple[Settings, Fleet | None]:

@@ -14,6 +14,7 @@ import typer
 from jetbridge.cli.options import ConfigFile, DatabaseUrl, StateDir, state_dir_or_default
 
 DEFAULT_PORT = 8774
+PLACEMENT_PORT = 8778
 
 
 def parse_port(text: str | int) -> int:
@@ -21,6 +22,13 @@ def parse_port(text: str | int) -> int:
     if not str(text).isdecimal() or int(text) > 65535:
         raise typer.BadParameter(f"{text!r} is no port: write a number from 1 to 65535, or 0 for a free one")
     return int(text)
+
+
+def free_or(port: int, placement_port: int | None) -> int:
+    """Placement's port: as given, or a free one beside a free one."""
+    if placement_port is not None:
+        return placement_port
+    return PLACEMENT_PORT if port else 0
 
 
 def up(
@@ -36,11 +44,22 @@ def up(
     port: Annotated[
         int, typer.Option("--port", parser=parse_port, metavar="PORT", help="Port to serve on; 0 takes a free one.")
     ] = DEFAULT_PORT,
+    placement_port: Annotated[
+        int | None,
+        typer.Option(
+            "--placement-port",
+            parser=parse_port,
+            metavar="PORT",
+            help="Port of the embedded Placement; 0 takes a free one.",
+            show_default=f"{PLACEMENT_PORT}, or a free one with --port 0",
+        ),
+    ] = None,
     database: DatabaseUrl = None,
 ) -> None:
     """Serve: API, conductor, scheduler and the agents of all hosts, in one process.
 
-    Without --fleet it manages this machine through libvirt. State (database,
+    Placement runs beside it as a process of its own, unless \\[placement] names
+    another one. Without --fleet it manages this machine through libvirt. State (database,
     log, images, clouds.yaml) is kept in the state folder. Prints a line to
     paste for `openstack`, then [bold]ready URL[/bold]. SIGTERM or Ctrl-C stops it.
 
@@ -61,7 +80,14 @@ def up(
 
     settings = settings_of(config_file, database)
     folder = state_dir_or_default(state_dir)
-    service = AllInOne(settings, load_fleet(fleet) if fleet else None, folder, listen, port)
+    service = AllInOne(
+        settings,
+        load_fleet(fleet) if fleet else None,
+        folder,
+        listen,
+        port,
+        placement_port=free_or(port, placement_port),
+    )
     with log_warnings_shown(service.state.log):
         base_url = service.start()
     try:

@@ -16,6 +16,7 @@ from jetbridge.image.store import ImageDirectory
 from jetbridge.journey.seams import Crossing, Seams
 from jetbridge.model.context import RequestContext
 from jetbridge.model.events import Seam
+from jetbridge.placement.client import PlacementClient
 from jetbridge.rpc.bus import Bus
 from jetbridge.steps.runtime import Observer, nobody
 from jetbridge.virt.connection import HostFiles, HypervisorConnection
@@ -46,6 +47,7 @@ class AgentHost:
     seams: Seams = field(default_factory=Seams)
     observe: Observer = nobody
     shutdown_seconds: float = 60.0
+    placement: PlacementClient | None = None  # None: the host is in no Placement (tests of other things)
     locks: ServerLocks = field(default_factory=ServerLocks)
 
     @cached_property

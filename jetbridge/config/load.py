@@ -57,11 +57,6 @@ def load_settings(paths: Sequence[Path]) -> LoadedSettings:
             sections = _without_foreign(path, sections, gathered.warnings)
         changes = _take(path, sections, ours, gathered)
         settings = replace(settings, **changes)
-    for setting in options.SETTINGS:
-        if setting.field in options.PLACEMENT_FIELDS and getattr(settings, setting.field):
-            gathered.warnings.append(
-                f"{setting.label} = true is without effect in this version of Jetbridge: devices are scheduled by their rows alone"
-            )
     return LoadedSettings(replace(settings, origins=gathered.origins), tuple(gathered.warnings))
 
 

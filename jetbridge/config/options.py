@@ -12,7 +12,7 @@ from functools import cache
 
 from oslo_config import cfg, types
 
-from jetbridge.config import accelerator_options
+from jetbridge.config import accelerator_options, placement_options
 from jetbridge.config.setting import CpuSet, Setting
 
 
@@ -345,16 +345,14 @@ SETTINGS: tuple[Setting, ...] = (
     *_services(),
     *_database(),
     *accelerator_options.SETTINGS,
+    *placement_options.SETTINGS,
 )
 
 SECTIONS_WITHOUT_OPTIONS_YET = ("devices", "neutron")
 """Sections for parts that this version doesn't have: read, and what they say has no effect."""
 
-SECTIONS_OF_FILES_ALONE = ("database", "cyborg")
+SECTIONS_OF_FILES_ALONE = ("database", "cyborg", "placement")
 """Not for fleet files, and never suggested to be taken over from another system's file."""
-
-PLACEMENT_FIELDS = frozenset({"pci_report_in_placement", "pci_in_placement"})
-"""Understood, and warned about when switched on: this version has no Placement."""
 
 NO_EFFECT_YET = frozenset({("scheduler", "max_placement_results"), ("DEFAULT", "migrate_max_retries")})
 

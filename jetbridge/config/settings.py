@@ -73,5 +73,18 @@ class Settings:
     cyborg_valid_interfaces: tuple[str, ...] = ("internal", "public")
     cyborg_cafile: str | None = None
     cyborg_insecure: bool = False
+    # [placement]: another's Placement; without endpoint_override and auth_url the embedded one
+    placement_endpoint_override: str | None = None
+    placement_auth_type: str = "none"  # none, http_basic, password
+    placement_auth_url: str | None = None
+    placement_username: str | None = None
+    placement_password: str | None = field(default=None, repr=False)
+    placement_project_name: str | None = None
+    placement_user_domain_name: str = "Default"
+    placement_project_domain_name: str = "Default"
+    placement_region_name: str | None = None
+    placement_valid_interfaces: tuple[str, ...] = ("internal", "public")
+    placement_cafile: str | None = None
+    placement_insecure: bool = False
     # the file each option came from, for messages: (group, option) -> path
     origins: Mapping[tuple[str, str], str] = field(default_factory=dict)

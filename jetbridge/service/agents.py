@@ -30,6 +30,7 @@ from jetbridge.model.context import RequestContext
 from jetbridge.model.fleet import FleetHost
 from jetbridge.pci.alias import parse_aliases
 from jetbridge.pci.device_spec import parse_device_specs
+from jetbridge.placement.client import PlacementClient
 from jetbridge.rpc.bus import Bus, Payload
 from jetbridge.service.ticker import Ticker
 from jetbridge.steps.runtime import Observer
@@ -49,6 +50,7 @@ class AgentKit:
     database: Database
     bus: Bus
     images: ImageDirectory
+    placement: PlacementClient
     executor: Executor
     ticker: Ticker
     owner: str
@@ -76,6 +78,7 @@ class AgentKit:
             database=self.database,
             bus=self.bus,
             images=self.images,
+            placement=self.placement,
             owner=self.owner,
             now=self.now,
             new_id=self.new_id,

@@ -14,16 +14,18 @@ from jetbridge.db.clock import utcnow
 from jetbridge.db.engine import Database
 from jetbridge.model.events import EventSink, no_events
 from jetbridge.pci.alias import parse_aliases
+from jetbridge.placement.session import is_external
 from jetbridge.rpc.inprocess import InProcessBus
 from jetbridge.scheduler.manager import SchedulerManager
 from jetbridge.service.front import open_front
 from jetbridge.service.http import HttpServer
+from jetbridge.service.placement import EmbeddedPlacement, Spawn, spawn_process
 from jetbridge.service.process import HOUR, Process
 from jetbridge.steps.runtime import Observer, nobody
 
 
 class AllInOne(Process):
-    """``port`` 0: any free one. Nothing but the database and the hypervisors is needed: messages stay in the process."""
+    """``port`` and ``placement_port`` 0: any free one; ``spawn`` starts the process of the embedded Placement. Nothing but the database and the hypervisors is needed: messages stay in the process."""
 
     def __init__(
         self,
@@ -33,12 +35,16 @@ class AllInOne(Process):
         listen: str = "127.0.0.1",
         port: int = 8774,
         *,
+        placement_port: int = 0,
+        spawn: Spawn = spawn_process,
         events: EventSink = no_events,
         observe: Observer = nobody,
     ) -> None:
         super().__init__(settings, fleet, state_dir, events=events, observe=observe)
         self._listen = listen
         self._port = port
+        self._placement_port = placement_port
+        self._spawn = spawn
 
     def _start(self) -> str:
         settings = self.settings
@@ -49,9 +55,21 @@ class AllInOne(Process):
         self._open_log(self.state.log)
         server = HttpServer(self._listen, self._port)
         self._undo.callback(server.stop)
+        if not is_external(settings):
+            self.embedded = EmbeddedPlacement(
+                settings,
+                self.state.placement_database,
+                self.state.placement_log,
+                self._listen,
+                self._placement_port,
+                self._spawn,
+            )
+            self._undo.callback(self.embedded.stop)
+            self.embedded.start()
         self._open_database(Database.upgrade)
         self.images.install_builtin()
         self._open_journeys("jetbridge", self.host_name)
+        self._open_placement()
         self._open_bus(lambda executor: InProcessBus(executor, self.seams))
         self._serve_brain()
         fleet = self._open_agents(hold=lambda name: None, part=lambda fleet: fleet)

@@ -19,6 +19,7 @@ class ApiProcess(SeparateProcess):
 
     role = "api"
     most = 1
+    asks_placement = False
 
     def __init__(
         self,

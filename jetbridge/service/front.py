@@ -52,7 +52,12 @@ def open_front(
     )
     on_stop(server.stop)
     server.start(app)
-    write_clouds(process.state.clouds, server.base_url, process.settings.auth_strategy)
+    write_clouds(
+        process.state.clouds,
+        server.base_url,
+        process.settings.auth_strategy,
+        process.embedded.url if process.embedded else process.settings.placement_endpoint_override,
+    )
     logger.info(
         "Serving on %s, state in %s, database %s", server.base_url, process.state.path, process.database.shown_url
     )

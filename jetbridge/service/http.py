@@ -17,21 +17,36 @@ KEEP_ALIVE_SECONDS = 75
 very moment it asks is an error to it."""
 
 
+def bound(listen: str, port: int, instead: str) -> socket.socket:
+    """A socket at that address (port 0: any free one). Raises ``JetbridgeError`` when it can't be had; ``instead``: the options by
+    which another one is given."""
+    family = socket.AF_INET6 if ":" in listen else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((listen, port))
+    except OSError as error:
+        found.close()
+        raise JetbridgeError(
+            f"Can't listen on {listen} port {port}: {error.strerror or error}. Give another {instead}"
+        ) from error
+    return found
+
+
+def reachable_at(listen: str, port: int) -> str:
+    """The URL by which clients of this machine reach an address."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(listen)
+    if host is None:
+        host = f"[{listen}]" if ":" in listen else listen
+    return f"http://{host}:{port}"
+
+
 class HttpServer:
     """Takes the address when made (port 0: any free one), serves from ``start`` on. Raises ``JetbridgeError`` when the
     address can't be had."""
 
     def __init__(self, listen: str, port: int) -> None:
-        family = socket.AF_INET6 if ":" in listen else socket.AF_INET
-        self._socket = socket.socket(family, socket.SOCK_STREAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            self._socket.bind((listen, port))
-        except OSError as error:
-            self._socket.close()
-            raise JetbridgeError(
-                f"Can't listen on {listen} port {port}: {error.strerror or error}. Give another --listen or --port"
-            ) from error
+        self._socket = bound(listen, port, "--listen or --port")
         self.port: int = self._socket.getsockname()[1]
         self._listen = listen
         self._server: uvicorn.Server | None = None
@@ -40,10 +55,7 @@ class HttpServer:
     @property
     def base_url(self) -> str:
         """Where clients of this machine reach it."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self._listen)
-        if host is None:
-            host = f"[{self._listen}]" if ":" in self._listen else self._listen
-        return f"http://{host}:{self.port}"
+        return reachable_at(self._listen, self.port)
 
     def start(self, app: FastAPI) -> None:
         """Returns when it answers."""

@@ -23,10 +23,14 @@ from jetbridge.journey.seams import Seams
 from jetbridge.journey.tracing import Tracing
 from jetbridge.model.events import EventSink, no_events
 from jetbridge.model.span import Span
+from jetbridge.placement.client import PlacementClient
+from jetbridge.placement.session import Endpoint, placement_adapter
+from jetbridge.placement.transport import Transport
 from jetbridge.rpc.bus import Bus
 from jetbridge.service.agents import AgentKit, Agents, FleetAgents, fleet_settings, local_agent
 from jetbridge.service.logs import log_to_file, stop_logging
 from jetbridge.service.owners import gone_owners, new_owner
+from jetbridge.service.placement import EmbeddedPlacement
 from jetbridge.service.statedir import StateDir
 from jetbridge.service.ticker import Ticker
 from jetbridge.steps.runtime import Observer, nobody
@@ -45,6 +49,8 @@ class Process:
     images: ImageDirectory
     seams: Seams
     tracing: Tracing
+    placement: PlacementClient
+    embedded: EmbeddedPlacement | None = None
     agents: Agents | None = None
 
     def __init__(
@@ -116,6 +122,11 @@ class Process:
     def _store_spans(self, ended: Sequence[Span]) -> None:
         self.database.write(lambda conn: spans.insert(conn, ended))
 
+    def _open_placement(self) -> None:
+        """After the journeys, whose seams its requests cross."""
+        endpoint = Endpoint(self.embedded.url, self.embedded.own_token) if self.embedded else None
+        self.placement = PlacementClient(Transport(placement_adapter(self.settings, endpoint), self.seams))
+
     def _open_bus(self, make: Callable[[Executor], Bus]) -> None:
         """Workers, ticker and bus. On the way down the bus comes first: then nothing new arrives."""
         self._executor = ThreadPoolExecutor(self.settings.workers, thread_name_prefix="worker")
@@ -142,6 +153,7 @@ class Process:
             database=self.database,
             bus=self.bus,
             images=self.images,
+            placement=self.placement,
             executor=self._executor,
             ticker=self.ticker,
             owner=self._owner,

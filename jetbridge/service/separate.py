@@ -10,6 +10,7 @@ from jetbridge.db import services
 from jetbridge.db.clock import utcnow
 from jetbridge.db.engine import Database
 from jetbridge.errors import InvalidConfiguration, NotFound
+from jetbridge.placement.session import is_external
 from jetbridge.rpc.bus import Bus
 from jetbridge.rpc.oslo import OsloBus
 from jetbridge.service.process import Process
@@ -25,6 +26,7 @@ class SeparateProcess(Process):
 
     role: ClassVar[str]
     most: ClassVar[int] = 64
+    asks_placement: ClassVar[bool] = True
 
     name: str
     """How this process is listed: the machine's name, with a number from the second of its role on."""
@@ -37,12 +39,20 @@ class SeparateProcess(Process):
                 reason=f"[DEFAULT]transport_url is not set, and jetbridge {self.role} reaches the other services over RabbitMQ: write "
                 "transport_url = rabbit://USER:PASSWORD@HOST:5672/ in a file jetbridge.conf, or run `jetbridge up`, which needs none"
             )
+        if self.asks_placement and not is_external(self.settings):
+            raise InvalidConfiguration(
+                reason=f"[placement]endpoint_override is not set, and jetbridge {self.role} needs the Placement that all services share: run"
+                " `jetbridge placement` on one machine, or use the one that is there, and write endpoint_override = http://HOST:8778 in the"
+                " section [placement] of a file jetbridge.conf"
+            )
         number = self.state.take_role(self.role, self.most)
         self._undo.callback(self.state.release)
         self.name = self.host_name if number == 1 else f"{self.host_name}:{number}"
         self._open_log(self.state.log_of(self.role, number))
         self._open_database(self._prepare)
         self._open_journeys(f"jetbridge-{self.role}", self.name)
+        if self.asks_placement:
+            self._open_placement()
         self._open_bus(lambda executor: self._connect(url, executor))
         logger.info("jetbridge %s as %s, database %s", numbered(self.role, number), self.name, self.database.shown_url)
 

@@ -45,6 +45,14 @@ class StateDir:
             note.write_text(f"{shown_url}\n", encoding="utf-8")
 
     @property
+    def placement_database(self) -> Path:
+        return self.path / "placement.sqlite3"
+
+    @property
+    def placement_log(self) -> Path:
+        return self.path / "placement.log"
+
+    @property
     def log(self) -> Path:
         return self.path / "jetbridge.log"
 
@@ -146,15 +154,15 @@ def make_state_dir(path: Path) -> None:
         (path / name).touch(mode=0o600)
 
 
-def write_clouds(path: Path, base_url: str, auth_strategy: str = "none") -> None:
-    """Write a clouds.yaml whose cloud ``jetbridge`` is this service.
+def write_clouds(path: Path, base_url: str, auth_strategy: str = "none", placement_url: str | None = None) -> None:
+    """Write a clouds.yaml whose cloud ``jetbridge`` is this service. ``placement_url`` None: no Placement that its clients could ask.
 
     Clients that ask no Keystone need an endpoint and an override per service (openstacksdk, Configuring OpenStack SDK
-    Applications). A password never stands in the file: OS_USERNAME and OS_PASSWORD give it.
+    Applications). Placement's is the endpoint itself, for osc-placement looks at no other. A password never stands in the file: OS_USERNAME and OS_PASSWORD give it.
     """
     cloud = {
         "auth_type": auth_strategy,
-        "auth": {"endpoint": base_url},
+        "auth": {"endpoint": placement_url or base_url},
         "compute_endpoint_override": f"{base_url}/compute/v2.1",
         "image_endpoint_override": f"{base_url}/image",
         "identity_endpoint_override": f"{base_url}/identity/v3",

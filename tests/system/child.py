@@ -23,6 +23,7 @@ from jetbridge.errors import JetbridgeError
 from jetbridge.model.context import ADMIN_ID, RequestContext
 from jetbridge.service.allinone import AllInOne
 from jetbridge.steps.runtime import Moment, Observer, nobody
+from tests.servers.placement import Fork, forks
 from tests.system.cloud import DEADLINE, Cloud
 
 _FORKS = multiprocessing.get_context("forkserver")
@@ -51,7 +52,7 @@ class MortalCloud(Cloud):
     def start(self, observe: Observer = nobody, death: Death | None = None) -> None:
         assert observe is nobody, "nobody can look into another process: give a Death"
         self._pipe, theirs = _FORKS.Pipe()
-        arguments = (theirs, self.settings, str(self.fleet_file), str(self.state), death)
+        arguments = (theirs, self.settings, str(self.fleet_file), str(self.state), death, forks())
         self.process = _FORKS.Process(target=_serve, args=arguments, daemon=True)
         self.process.start()
         theirs.close()
@@ -122,7 +123,7 @@ def dying(cloud: MortalCloud, death: Death) -> Iterator[None]:
             cloud.kill()
 
 
-def _serve(pipe: Connection, settings: Settings, fleet: str, state: str, death: Death | None) -> None:
+def _serve(pipe: Connection, settings: Settings, fleet: str, state: str, death: Death | None, spawn: Fork) -> None:
     deaths = [] if death is None else [death]
     seen: dict[tuple[str, str], int] = {}
 
@@ -138,6 +139,7 @@ def _serve(pipe: Connection, settings: Settings, fleet: str, state: str, death: 
             load_fleet(Path(fleet)),
             Path(state),
             port=0,
+            spawn=spawn,
             observe=observe,
             events=lambda event: observe(event.what, SENT),
         )

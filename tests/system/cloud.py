@@ -20,6 +20,7 @@ from jetbridge.db.url import parse
 from jetbridge.model.events import SeamEvent
 from jetbridge.service.allinone import AllInOne
 from jetbridge.steps.runtime import Observer, nobody
+from tests.servers.placement import forks
 
 DEADLINE = 60.0
 T4 = {"vendor_id": "10de", "product_id": "1eb8"}
@@ -69,6 +70,7 @@ class Cloud:
             load_fleet(self.fleet_file),
             self.state,
             port=0,
+            spawn=forks(),
             events=self.events.append,
             observe=observe,
         )

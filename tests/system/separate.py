@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from jetbridge.db.engine import Database
 from jetbridge.errors import InvalidFleet, JetbridgeError
 from jetbridge.model.context import ADMIN_ID, RequestContext
 from jetbridge.rpc.oslo import OsloBus
+from jetbridge.service.placement import EmbeddedPlacement
 from jetbridge.steps.runtime import Observer, nobody
+from tests.servers.placement import forks
 from tests.servers.rabbitmq import RabbitNode
 from tests.system.cloud import DEADLINE, Cloud
 
@@ -37,9 +40,15 @@ class SeparateCloud(Cloud):
         super().__init__(folder, settings)
         self.rabbit = rabbit
         self.processes: dict[str, subprocess.Popen[str]] = {}
+        self.placement: EmbeddedPlacement | None = None
 
     def start(self, observe: Observer = nobody) -> None:
         assert observe is nobody, "nobody can look into other processes"
+        self.placement = EmbeddedPlacement(
+            self.settings, self.state / "placement.sqlite3", self.folder / "placement.log", "127.0.0.1", 0, forks()
+        )
+        self.state.mkdir(mode=0o711, exist_ok=True)
+        self.placement.start()
         self._write_config()
         names = [host.name for host in load_fleet(self.fleet_file).hosts]
         half = (len(names) + 1) // 2
@@ -107,6 +116,9 @@ class SeparateCloud(Cloud):
 
     def stop(self) -> None:
         self.client.close()
+        if self.placement is not None:
+            self.placement.stop()
+            self.placement = None
         for process in self.processes.values():
             process.send_signal(signal.SIGTERM)
         codes = {}
@@ -147,8 +159,10 @@ class SeparateCloud(Cloud):
 
     def _write_config(self) -> None:
         sections: dict[str, list[str]] = {"DEFAULT": [f"transport_url = {self.rabbit.url}"]}
+        assert self.placement is not None
+        settings = replace(self.settings, placement_endpoint_override=self.placement.url)
         for setting in SETTINGS:
-            value = getattr(self.settings, setting.field)
+            value = getattr(settings, setting.field)
             if value == default_of(setting) or setting.field == "transport_url":
                 continue
             values = value if setting.multi else [",".join(value) if isinstance(value, tuple) else value]

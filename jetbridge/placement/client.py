@@ -1,0 +1,283 @@
+"""Placement's API as methods (https://docs.openstack.org/api-ref/placement/)."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from requests import Response
+
+from jetbridge.errors import (
+    PlacementConflict,
+    PlacementGenerationConflict,
+    PlacementInventoryInUse,
+    PlacementRefused,
+    PlacementUnknownName,
+)
+from jetbridge.model.context import RequestContext
+from jetbridge.model.request_group import RequestGroup
+from jetbridge.placement.records import ConsumerAllocations, ProviderRecord, Resources
+from jetbridge.placement.transport import Caller, Transport, detail_of, error_of, quoted
+
+logger = logging.getLogger(__name__)
+
+CONCURRENT = "placement.concurrent_update"
+IN_USE = "placement.inventory.inuse"
+CONFLICT_TRIES = 30
+"""How often an allocation that lost against a concurrent one is written again."""
+LONGEST_PAUSE_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class PlacementClient:
+    """One for a whole process; ``by`` says for whom a request is made. Every method raises ``PlacementUnavailable`` when
+    Placement doesn't answer, and ``PlacementRefused`` with its words when it doesn't understand."""
+
+    transport: Transport
+    caller: Caller = field(default_factory=Caller)
+
+    def by(self, source: str, context: RequestContext | None = None, server: str | None = None) -> PlacementClient:
+        """The same client, whose requests are told as ``source``'s, for that request and server."""
+        return replace(self, caller=Caller.of(source, context, server))
+
+    # --- providers ---
+
+    def provider_named(self, name: str) -> ProviderRecord | None:
+        found = self._providers({"name": name})
+        return found[0] if found else None
+
+    def in_tree(self, root_uuid: str) -> tuple[ProviderRecord, ...]:
+        """The root and all below it; nothing when there is no such provider."""
+        return self._providers({"in_tree": root_uuid})
+
+    def providers(self) -> tuple[ProviderRecord, ...]:
+        """All there are, also those of other services."""
+        return self._providers({})
+
+    def create_provider(self, uuid: str, name: str, parent_uuid: str | None = None) -> ProviderRecord:
+        """One that exists with this UUID and name already is answered as it is. Raises ``PlacementRefused`` when UUID or name is
+        another provider's."""
+        body = {"uuid": uuid, "name": name, **({} if parent_uuid is None else {"parent_provider_uuid": parent_uuid})}
+        answer = self._send("POST", "/resource_providers", body=body)
+        if answer.status_code == 409:
+            known = self.provider_named(name)
+            if known is not None and known.uuid == uuid:
+                return known
+        return _provider(_content(answer))
+
+    def delete_provider(self, uuid: str) -> None:
+        """One that is gone already: nothing happens. Raises ``PlacementInventoryInUse`` while somebody has allocations of it."""
+        answer = self._send("DELETE", f"/resource_providers/{quoted(uuid)}")
+        if answer.status_code == 409:
+            raise PlacementInventoryInUse(reason=detail_of(answer))
+        if answer.status_code != 404:
+            _content(answer)
+
+    def _providers(self, query: Mapping[str, str]) -> tuple[ProviderRecord, ...]:
+        content = _content(self._send("GET", "/resource_providers", query=query))
+        return tuple(_provider(entry) for entry in content["resource_providers"])
+
+    # --- what providers have ---
+
+    def inventories(self, uuid: str) -> tuple[int, Mapping[str, Mapping[str, Any]]]:
+        """The provider's generation, and its inventories by class."""
+        content = _content(self._send("GET", f"/resource_providers/{quoted(uuid)}/inventories"))
+        return content["resource_provider_generation"], content["inventories"]
+
+    def set_inventories(self, uuid: str, generation: int, inventories: Mapping[str, Mapping[str, Any]]) -> int:
+        """All of them; what is not named is taken away. Answers the new generation. Raises ``PlacementGenerationConflict``,
+        ``PlacementInventoryInUse``."""
+        body = {"resource_provider_generation": generation, "inventories": {k: dict(v) for k, v in inventories.items()}}
+        answer = self._send("PUT", f"/resource_providers/{quoted(uuid)}/inventories", body=body)
+        new: int = self._changed(uuid, answer)["resource_provider_generation"]
+        return new
+
+    def usages(self, uuid: str) -> Resources:
+        """How much of each class is allocated."""
+        usages: Resources = _content(self._send("GET", f"/resource_providers/{quoted(uuid)}/usages"))["usages"]
+        return usages
+
+    def traits(self, uuid: str) -> tuple[int, frozenset[str]]:
+        content = _content(self._send("GET", f"/resource_providers/{quoted(uuid)}/traits"))
+        return content["resource_provider_generation"], frozenset(content["traits"])
+
+    def set_traits(self, uuid: str, generation: int, traits: frozenset[str]) -> int:
+        """All of them. Custom ones must exist. Answers the new generation. Raises ``PlacementGenerationConflict``."""
+        body = {"resource_provider_generation": generation, "traits": sorted(traits)}
+        answer = self._send("PUT", f"/resource_providers/{quoted(uuid)}/traits", body=body)
+        new: int = self._changed(uuid, answer)["resource_provider_generation"]
+        return new
+
+    def ensure_class(self, name: str) -> None:
+        """A custom class exists from now on."""
+        _content(self._send("PUT", f"/resource_classes/{quoted(name)}"))
+
+    def ensure_trait(self, name: str) -> None:
+        """A custom trait exists from now on."""
+        _content(self._send("PUT", f"/traits/{quoted(name)}"))
+
+    def _changed(self, uuid: str, answer: Response) -> Mapping[str, Any]:
+        if answer.status_code == 409:
+            code, detail = error_of(answer)
+            if code == IN_USE or "in use" in detail:
+                raise PlacementInventoryInUse(reason=detail)
+            raise PlacementGenerationConflict(provider=uuid, reason=detail)
+        content: Mapping[str, Any] = _content(answer)
+        return content
+
+    # --- who has what of them ---
+
+    def eligible(self, group: RequestGroup, root_uuid: str | None) -> tuple[str, ...]:
+        """The providers that could serve the whole group now: enough of each class is free, traits are right. ``root_uuid``: of this
+        tree alone. Raises ``PlacementUnknownName``."""
+        return tuple(provider.uuid for provider in self.eligible_providers(group, root_uuid))
+
+    def eligible_providers(self, group: RequestGroup, root_uuid: str | None) -> tuple[ProviderRecord, ...]:
+        """As ``eligible``, with the roots of the providers."""
+        query = {} if root_uuid is None else {"in_tree": root_uuid}
+        if group.resources:
+            query["resources"] = ",".join(f"{name}:{amount}" for name, amount in sorted(group.resources.items()))
+        wanted = [*sorted(group.required), *(f"!{name}" for name in sorted(group.forbidden))]
+        if wanted:
+            query["required"] = ",".join(wanted)
+        answer = self._send("GET", "/resource_providers", query=query)
+        if answer.status_code == 400:
+            unknown = _unknown_names(detail_of(answer), group)
+            if unknown and unknown <= group.forbidden:  # what doesn't exist, nobody has
+                return self.eligible_providers(replace(group, forbidden=group.forbidden - unknown), root_uuid)
+            if unknown:
+                raise PlacementUnknownName(names=", ".join(sorted(unknown)))
+        return tuple(_provider(entry) for entry in _content(answer)["resource_providers"])
+
+    def provider_allocations(self, uuid: str) -> Mapping[str, Resources]:
+        """By consumer, what it has of the provider; nothing when there is no such provider."""
+        answer = self._send("GET", f"/resource_providers/{quoted(uuid)}/allocations")
+        if answer.status_code == 404:
+            return {}
+        return {name: entry["resources"] for name, entry in _content(answer)["allocations"].items()}
+
+    def allocations(self, consumer: str) -> ConsumerAllocations:
+        content = _content(self._send("GET", f"/allocations/{quoted(consumer)}"))
+        return ConsumerAllocations(
+            generation=content.get("consumer_generation"),
+            project=content.get("project_id"),
+            user=content.get("user_id"),
+            by_provider={name: entry["resources"] for name, entry in content["allocations"].items()},
+        )
+
+    def put_allocations(
+        self,
+        consumer: str,
+        by_provider: Mapping[str, Resources],
+        project: str,
+        user: str,
+        generation: int | None = None,
+    ) -> None:
+        """The consumer has exactly this from now on, all or nothing. ``generation`` is the consumer's as it was read (None: it has
+        nothing yet).
+
+        Raises ``PlacementConflict`` when there is no room, a provider is gone, or somebody else wrote the consumer's allocations
+        meanwhile. Writes that only lost against others of the same provider are repeated.
+        """
+        body = {
+            "allocations": {uuid: {"resources": dict(resources)} for uuid, resources in by_provider.items()},
+            "project_id": project,
+            "user_id": user,
+            "consumer_generation": generation,
+        }
+        for _ in range(CONFLICT_TRIES):
+            answer = self._send("PUT", f"/allocations/{quoted(consumer)}", body=body)
+            if answer.status_code == 204:
+                return
+            code, detail = error_of(answer)
+            if answer.status_code not in (400, 409):
+                _content(answer)
+            if code != CONCURRENT:
+                raise PlacementConflict(reason=detail)
+            if "consumer generation conflict" in detail:
+                # Perhaps our own write, whose answer was lost.
+                if _same(self.allocations(consumer).by_provider, by_provider):
+                    return
+                raise PlacementConflict(reason=detail)
+            self.transport.pause(random.uniform(0, LONGEST_PAUSE_SECONDS))
+        raise PlacementConflict(reason=f"others changed the same providers {CONFLICT_TRIES} times")
+
+    def delete_allocations(self, consumer: str) -> None:
+        """The consumer has nothing any more. One that has nothing: nothing happens."""
+        for _ in range(CONFLICT_TRIES):
+            answer = self._send("DELETE", f"/allocations/{quoted(consumer)}")
+            if answer.status_code != 409:
+                break
+            self.transport.pause(random.uniform(0, LONGEST_PAUSE_SECONDS))
+        if answer.status_code != 404:
+            _content(answer)
+
+    def reshape(
+        self,
+        inventories: Mapping[str, tuple[int, Mapping[str, Mapping[str, Any]]]],
+        allocations: Mapping[str, ConsumerAllocations],
+    ) -> None:
+        """Inventories (with the provider's generation) and allocations change in one step. Raises
+        ``PlacementGenerationConflict``, ``PlacementInventoryInUse``, ``PlacementConflict``."""
+        body = {
+            "inventories": {
+                uuid: {"resource_provider_generation": generation, "inventories": {k: dict(v) for k, v in of.items()}}
+                for uuid, (generation, of) in inventories.items()
+            },
+            "allocations": {
+                consumer: {
+                    "allocations": {uuid: {"resources": dict(res)} for uuid, res in held.by_provider.items()},
+                    "project_id": held.project,
+                    "user_id": held.user,
+                    "consumer_generation": held.generation,
+                }
+                for consumer, held in allocations.items()
+            },
+        }
+        answer = self._send("POST", "/reshaper", body=body)
+        if answer.status_code == 409:
+            code, detail = error_of(answer)
+            if code == IN_USE:
+                raise PlacementInventoryInUse(reason=detail)
+            if code == CONCURRENT:
+                raise PlacementGenerationConflict(provider=", ".join(inventories), reason=detail)
+            raise PlacementConflict(reason=detail)
+        if answer.status_code != 204:
+            _content(answer)
+
+    def _send(self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: object = None) -> Response:
+        return self.transport.request(self.caller, method, path, query=query, body=body)
+
+
+def _content(answer: Response) -> Any:
+    """The JSON of an answer that is none of an error; None when it has none. Raises ``PlacementRefused``."""
+    if answer.status_code >= 400:
+        path = str(answer.request.path_url).partition("?")[0]
+        raise PlacementRefused(request=f"{answer.request.method} {path}", reason=detail_of(answer))
+    return answer.json() if answer.content else None
+
+
+def _provider(entry: Mapping[str, Any]) -> ProviderRecord:
+    return ProviderRecord(
+        uuid=entry["uuid"],
+        name=entry["name"],
+        generation=entry["generation"],
+        parent_uuid=entry["parent_provider_uuid"],
+        root_uuid=entry["root_provider_uuid"],
+    )
+
+
+def _unknown_names(detail: str, group: RequestGroup) -> frozenset[str]:
+    """Of a refusal's text: which names of the group it means. They end it, after a colon or a blank."""
+    words = set(detail.replace(",", " ").replace(".", " ").replace("'", " ").split())
+    return frozenset(name for name in (*group.resources, *group.required, *group.forbidden) if name in words)
+
+
+def _same(one: Mapping[str, Resources], other: Mapping[str, Resources]) -> bool:
+    def plain(of: Mapping[str, Resources]) -> dict[str, dict[str, int]]:
+        return {uuid: dict(resources) for uuid, resources in of.items() if resources}
+
+    return plain(one) == plain(other)

@@ -1,0 +1,123 @@
+"""Requests to Placement: sent again while nothing is lost by it, told to the journey, and their errors turned into ours."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from keystoneauth1 import exceptions
+from keystoneauth1.adapter import Adapter
+from requests import Response
+
+from jetbridge.errors import PlacementUnavailable
+from jetbridge.journey.seams import Seams
+from jetbridge.model.context import RequestContext
+from jetbridge.model.events import Seam
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 10.0
+"""How long a Placement that doesn't take connections is tried again: longer than a restart of the embedded one takes."""
+PAUSE_SECONDS = 0.2
+TARGET = "placement"
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks, for the journey and for Placement's log: a service, and the request and server that it does it for."""
+
+    source: str = "jetbridge"
+    request_id: str | None = None
+    server: str | None = None
+
+    @classmethod
+    def of(cls, source: str, context: RequestContext | None, server: str | None = None) -> Caller:
+        return cls(source, context.request_id if context else None, server)
+
+
+@dataclass(frozen=True)
+class Transport:
+    """Safe to use from many threads. ``monotonic`` gives seconds, ``pause`` waits for some."""
+
+    adapter: Adapter
+    seams: Seams = field(default_factory=Seams)
+    monotonic: Callable[[], float] = time.monotonic
+    pause: Callable[[float], None] = time.sleep
+
+    @property
+    def url(self) -> str:
+        return self.adapter.endpoint_override or "[placement]auth_url's catalog"
+
+    def request(
+        self,
+        caller: Caller,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: object = None,
+    ) -> Response:
+        """The answer, whatever its status below 500. ``path`` is quoted already. Raises ``PlacementUnavailable``.
+
+        A request whose connection broke is sent again: whoever changes something has to cope with having done so before.
+        """
+        target = f"{path}?{urlencode(query, safe=':,!')}" if query else path
+        with self.seams.crossing(
+            Seam.REST, caller.source, TARGET, f"{method} {path}", request_id=caller.request_id, server=caller.server
+        ) as crossing:
+            if query:
+                crossing.essentials.update(query)
+            answer = self._persistently(caller, method, target, body)
+            crossing.essentials["status"] = str(answer.status_code)
+            return answer
+
+    def _persistently(self, caller: Caller, method: str, target: str, body: object) -> Response:
+        limit = self.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                answer: Response = self.adapter.request(
+                    target,
+                    method,
+                    data=None if body is None else json.dumps(body),
+                    headers={"Content-Type": "application/json", "Accept": "application/json"},
+                    global_request_id=caller.request_id,
+                    log=False,
+                )
+            except (exceptions.ConnectFailure, exceptions.UnknownConnectionError) as error:
+                if self.monotonic() > limit:
+                    raise PlacementUnavailable(url=self.url, reason=_first_line(error)) from error
+                logger.debug("Placement at %s: %s; asked again", self.url, error)
+                self.pause(PAUSE_SECONDS)
+                continue
+            except exceptions.ClientException as error:
+                raise PlacementUnavailable(url=self.url, reason=_first_line(error)) from error
+            if answer.status_code >= 500 or answer.status_code in (401, 403):
+                raise PlacementUnavailable(url=self.url, reason=f"{answer.status_code} {detail_of(answer)}")
+            return answer
+
+
+def error_of(answer: Response) -> tuple[str, str]:
+    """The code of an error and its sentence, of an answer in Placement's form or in none."""
+    try:
+        error: Mapping[str, Any] = answer.json()["errors"][0]
+    except (ValueError, LookupError, TypeError):
+        return "", answer.text.strip()[:300]
+    return str(error.get("code", "")), " ".join(str(error.get("detail", "")).split())
+
+
+def detail_of(answer: Response) -> str:
+    return error_of(answer)[1]
+
+
+def quoted(text: str) -> str:
+    """As one part of a path."""
+    return quote(text, safe="")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
