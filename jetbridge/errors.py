@@ -80,6 +80,12 @@ class InvalidConfiguration(Invalid):
     template = "Invalid configuration: {reason}"
 
 
+class InvalidLibvirtMdevConfig(Invalid):
+    """What the configuration says about vGPU types, or what a host has of them, can't be right."""
+
+    template = "Invalid mediated device configuration: {reason}"
+
+
 class PciConfigInvalidSpec(Invalid):
     template = "Invalid [pci]device_spec config: {reason}"
 

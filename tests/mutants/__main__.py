@@ -1,4 +1,4 @@
-"""``python -m tests.mutants``: plant faults into ``pci/`` and ``numa/`` and see that their tests notice every one.
+"""``python -m tests.mutants``: plant faults into ``pci/``, ``numa/`` and ``mdev/`` and see that their tests notice every one.
 
 Nothing in the working tree is changed: each worker has a copy of the package and the tests in a temporary folder.
 Changes that are proven to alter nothing are listed with the reason in ``equivalent.yaml`` and never planted. Exits 1 when a
@@ -28,7 +28,7 @@ from rich.table import Table
 from tests.mutants.changes import Change, changes
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("pci", "numa")
+ROOMS = ("pci", "numa", "mdev")
 EQUIVALENT = Path(__file__).with_name("equivalent.yaml")
 NEEDED = ("jetbridge", "tests/__init__.py", "tests/unit/__init__.py", "tests/cases")
 TESTED_WITH = {
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         copies = [_copy(Path(folder, str(number))) for number in range(options.jobs)]
         unharmed = _run_tests(copies[0], [f"tests/unit/{room}" for room in ROOMS])
         if unharmed != "survived":
-            console.print("the tests fail without any fault: mend tests/unit/pci and tests/unit/numa first")
+            console.print("the tests fail without any fault: mend them first")
             return 2
         results = _plant_all(picked, copies, console if options.all else None)
     table = Table("file", "line", "change", "noticed", box=None)
