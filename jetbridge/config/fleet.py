@@ -24,6 +24,7 @@ from jetbridge.model.fleet import (
     NumaSpec,
     PfSpec,
     SimulateSpec,
+    VgpuTypeSpec,
     vf_address,
 )
 
@@ -37,6 +38,7 @@ __all__ = [
     "PfSpec",
     "SimulateSpec",
     "Template",
+    "VgpuTypeSpec",
     "load_fleet",
     "templates",
 ]
@@ -288,16 +290,25 @@ def _mdev_types(section: Section) -> tuple[MdevTypeSpec, ...]:
             section.refuse(name, "a type's name may hold letters, digits, dots, dashes and underscores")
         entry = section.section(name)
         available = _or(entry.integer("available"), 1)
-        found.append(MdevTypeSpec(name, available, entry.text("name") or name, entry.word("device_api") or "vfio-pci"))
+        api, limit = entry.word("device_api") or "vfio-pci", entry.integer("max_instance", low=1)
+        found.append(MdevTypeSpec(name, available, entry.text("name") or name, api, limit))
         entry.done()
     return tuple(found)
 
 
-def _vgpu_types(section: Section) -> tuple[tuple[str, str], ...]:
+def _vgpu_types(section: Section) -> tuple[VgpuTypeSpec, ...]:
+    found = []
     for key in section.keys():  # noqa: SIM118
         if not (key.isascii() and key.isdecimal()):
             section.refuse(key, "vgpu_types maps the type's number to its name, for example 558: NVIDIA L40S-4Q")
-    return tuple((key, section.required(key, section.text(key), "NVIDIA L40S-4Q")) for key in section.keys())  # noqa: SIM118
+        if isinstance(section.raw(key), str):
+            found.append(VgpuTypeSpec(key, section.required(key, section.text(key), "NVIDIA L40S-4Q")))
+            continue
+        entry = section.section(key)
+        name = entry.required("name", entry.text("name"), "NVIDIA L40S-4Q")
+        found.append(VgpuTypeSpec(key, name, entry.integer("max_instance", low=1)))
+        entry.done()
+    return tuple(found)
 
 
 def _check_devices(section: Section, devices: Sequence[FleetDevice], numa: NumaSpec | None) -> None:

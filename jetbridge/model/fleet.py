@@ -27,6 +27,7 @@ HYPERVISOR_CALLS: tuple[str, ...] = (
     "attach_device",
     "detach_device",
     "create_mdev",
+    "start_mdev",
     "destroy_mdev",
     "create_root_disk",
     "create_config_drive",
@@ -65,12 +66,23 @@ class PfSpec:
 
 @dataclass(frozen=True)
 class MdevTypeSpec:
-    """A mediated device type that a function offers; ``available`` instances when none is made."""
+    """A mediated device type that a function offers; ``available`` instances when none is made. ``max_instance`` is how many of
+    it the whole card carries, over all its VFs; None: no such limit."""
 
     id: str
     available: int
     name: str
     device_api: str = "vfio-pci"
+    max_instance: int | None = None
+
+
+@dataclass(frozen=True)
+class VgpuTypeSpec:
+    """A vendor's type that a VF can carry; ``number`` as the driver counts its types, ``max_instance`` as in ``MdevTypeSpec``."""
+
+    number: str
+    name: str
+    max_instance: int | None = None
 
 
 @dataclass(frozen=True)
@@ -93,7 +105,7 @@ class FleetDevice:
     class_code: str | None = None  # 0x030200
     card_serial_number: str | None = None
     mdev_types: tuple[MdevTypeSpec, ...] = ()
-    vgpu_types: tuple[tuple[str, str], ...] = ()
+    vgpu_types: tuple[VgpuTypeSpec, ...] = ()
     pf: PfSpec | None = None
     vdpa: bool = False
 

@@ -115,10 +115,16 @@ class HypervisorConnection(Protocol):
 
     # --- mediated devices ---
     def create_mdev(self, xml: str) -> str:
-        """Defines and starts an mdev node device; returns its node device name."""
+        """Defines an mdev node device, starts it, and has it started with the host; returns its node device name."""
         ...
 
-    def destroy_mdev(self, name: str) -> None: ...
+    def start_mdev(self, name: str) -> None:
+        """One that is defined."""
+        ...
+
+    def destroy_mdev(self, name: str) -> None:
+        """Stops and forgets it. One that does not exist: no error."""
+        ...
 
     # --- files that belong to a guest ---
     def create_root_disk(self, disk: DiskRequest) -> Path: ...

@@ -19,6 +19,7 @@ from jetbridge.virt.xml import Element, child_text, parse_xml
 
 PCI_DEVICES = "/sys/bus/pci/devices"
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_MDEV_NAME = re.compile(r"mdev_([0-9a-fA-F]{8}_[0-9a-fA-F]{4}_[0-9a-fA-F]{4}_[0-9a-fA-F]{4}_[0-9a-fA-F]{12})(?:_.+)?")
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def _node_device(root: Element, name: str) -> NodeDevice:
                 features = tuple(f.get("name", "") for f in capability.findall("feature") if f.get("name"))
                 net = NetInterface(_required(capability, "interface"), child_text(capability, "address"), features)
             case "mdev":
-                mdev = _mdev(capability)
+                mdev = _mdev(capability, name)
             case "vdpa":
                 vdpa = child_text(capability, "chardev") or ""
             case "mdev_types":
@@ -163,14 +164,22 @@ def _pci(capability: Element) -> PciFunction:
     )
 
 
-def _mdev(capability: Element) -> Mdev:
+def _mdev(capability: Element, name: str) -> Mdev:
     group, kind = capability.find("iommuGroup"), capability.find("type")
     return Mdev(
-        uuid=_required(capability, "uuid"),
+        uuid=child_text(capability, "uuid") or _uuid_of_name(name),
         type="" if kind is None else kind.get("id", ""),
         parent_addr=child_text(capability, "parent_addr"),
         iommu_group=None if group is None else _attribute(group, "number"),
     )
+
+
+def _uuid_of_name(name: str) -> str:
+    """libvirt before 7.3 tells the UUID by the name alone; from 7.7 on the parent's address follows it there."""
+    match = _MDEV_NAME.fullmatch(name)
+    if match is None:
+        raise ValueError(f"<capability> has no <uuid>, and {name} holds none")
+    return match[1].replace("_", "-").lower()
 
 
 def _mdev_types(capability: Element) -> tuple[MdevType, ...]:

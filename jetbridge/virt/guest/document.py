@@ -29,6 +29,13 @@ def hostdevs_of(xml: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def mdevs_of(xml: str) -> tuple[str, ...]:
+    """UUIDs of the mediated devices that any domain's XML, ours or not, gives to the guest; in document order."""
+    devices = mapping.read(xml).find("devices")
+    found = devices.findall("hostdev[@type='mdev']/source/address") if devices is not None else ()
+    return tuple(str(address.get("uuid", "")).lower() for address in found)
+
+
 def hostdev_xml(address: str, *, managed: bool) -> str:
     """The ``<hostdev>`` of one function, to attach or detach. Raises ``PciDeviceWrongAddressFormat``."""
     hostdev = PciHostdev(managed=managed, source=read_address(address))

@@ -154,6 +154,34 @@ class PciHostdev:
 PCI_HOSTDEV = "hostdev[@mode='subsystem'][@type='pci']"
 
 
+@dataclass(frozen=True, kw_only=True)
+class MdevHostdev:
+    """A mediated device given to the guest. ``display``: it is what the guest's display shows; ``ramfb``: also before a driver of
+    the guest runs. None is libvirt's own choice: no."""
+
+    managed: bool = value("@managed", YES_NO, default=False)
+    model: str = value("@model", default="vfio-pci")
+    display: bool | None = value("@display", ON_OFF, default=None)
+    ramfb: bool | None = value("@ramfb", ON_OFF, default=None)
+    uuid: str = value("source/address/@uuid")
+
+
+MDEV_HOSTDEV = "hostdev[@mode='subsystem'][@type='mdev']"
+
+
+@dataclass(frozen=True)
+class Graphics:
+    """``listen`` socket: on a socket of the host's file system that libvirt makes; no port is open."""
+
+    kind: str = value("@type", default="vnc")
+    listen: str = value("listen/@type", default="socket")
+
+
+@dataclass(frozen=True)
+class Video:
+    model: str = value("model/@type")
+
+
 @dataclass(frozen=True)
 class Rng:
     model: str = value("@model", default="virtio")
@@ -206,7 +234,10 @@ class GuestSpec:
     controllers: tuple[Controller, ...] = children("devices/controller", Controller)
     interfaces: tuple[Interface, ...] = children("devices/interface", Interface)
     serials: tuple[Serial, ...] = children("devices/serial", Serial)
+    graphics: Graphics | None = child("devices/graphics", Graphics)
+    video: Video | None = child("devices/video", Video)
     hostdevs: tuple[PciHostdev, ...] = children(f"devices/{PCI_HOSTDEV}", PciHostdev)
+    mdevs: tuple[MdevHostdev, ...] = children(f"devices/{MDEV_HOSTDEV}", MdevHostdev)
     balloon: Balloon | None = child("devices/memballoon", Balloon)
     rngs: tuple[Rng, ...] = children("devices/rng", Rng)
 

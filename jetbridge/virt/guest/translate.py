@@ -20,13 +20,16 @@ from jetbridge.virt.guest.spec import (
     Controller,
     Cpu,
     Disk,
+    Graphics,
     GuestSpec,
     Identity,
     Interface,
+    MdevHostdev,
     PciHostdev,
     Rng,
     Serial,
     Timer,
+    Video,
 )
 
 # host-passthrough: drivers of GPUs look at the CPU they run on, and a guest with devices stays where it is anyway.
@@ -61,6 +64,17 @@ class GuestOptions:
 
 
 @dataclass(frozen=True)
+class GuestVgpu:
+    """A vGPU of the guest: a mediated device by its UUID, or a VF that carries a vendor's type by its address. ``display`` and
+    ``ramfb`` are for mediated devices: what ``[mdev_TYPE]`` says."""
+
+    uuid: str | None = None
+    address: str | None = None
+    display: bool = False
+    ramfb: bool = False
+
+
+@dataclass(frozen=True)
 class Translation:
     guest: GuestSpec
     warnings: tuple[str, ...] = ()
@@ -77,6 +91,7 @@ def guest_spec(
     networks: Sequence[NetworkInfo],
     files: GuestFiles,
     options: GuestOptions,
+    vgpus: Sequence[GuestVgpu] = (),
 ) -> Translation:
     """The guest of ``server``.
 
@@ -88,6 +103,7 @@ def guest_spec(
     can't be met), ``HypervisorError`` (a network the host doesn't have).
     """
     hostdevs, device_warnings = _hostdevs(server, requests, devices, options.virt_type)
+    shown = any(vgpu.display for vgpu in vgpus)
     flavor = server.flavor
     placed = Placement()
     if topology is not None:
@@ -133,7 +149,11 @@ def guest_spec(
         # A pty can be attached to (virsh console) while virtlogd keeps what is written; no graphics and no video, as
         # these guests are reached over the network, and an emulated display would be the first one GPU programs find.
         serials=(Serial(log=_text(files.console_log), append=False if files.console_log else None),),
-        hostdevs=hostdevs,
+        # Only for guests whose display is a vGPU; the emulated card is left out, so that there is one display.
+        graphics=Graphics() if shown else None,
+        video=Video("none") if shown else None,
+        hostdevs=(*hostdevs, *_vendor_functions(vgpus)),
+        mdevs=_mediated_devices(vgpus),
         # With VFIO devices all guest memory is pinned and QEMU ignores requests to shrink; the balloon is kept for its statistics.
         balloon=Balloon(statistics_seconds=10),
         rngs=(Rng(),),
@@ -163,6 +183,19 @@ def _hostdevs(
     return (
         tuple(PciHostdev(managed=device.managed, source=read_address(device.address)) for device in chosen),
         warnings,
+    )
+
+
+def _vendor_functions(vgpus: Sequence[GuestVgpu]) -> tuple[PciHostdev, ...]:
+    # Not managed: the driver that gave them their type is also the one that gives them to VFIO.
+    return tuple(PciHostdev(managed=False, source=read_address(vgpu.address)) for vgpu in vgpus if vgpu.address)
+
+
+def _mediated_devices(vgpus: Sequence[GuestVgpu]) -> tuple[MdevHostdev, ...]:
+    return tuple(
+        MdevHostdev(uuid=vgpu.uuid, display=vgpu.display or None, ramfb=vgpu.ramfb or None)
+        for vgpu in vgpus
+        if vgpu.uuid
     )
 
 

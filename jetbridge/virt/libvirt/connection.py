@@ -218,19 +218,23 @@ class LibvirtConnection:
             device = virt.nodeDeviceDefineXML(xml, 0)
             try:
                 device.create(0)
-                device.setAutostart(1)
             except self._libvirt.libvirtError:
-                for undo in (device.destroy, device.undefine):
-                    with contextlib.suppress(self._libvirt.libvirtError):
-                        undo()
+                with contextlib.suppress(self._libvirt.libvirtError):
+                    device.undefine(0)
                 raise
+            try:
+                device.setAutostart(1)
+            except self._libvirt.libvirtError as error:
+                # It is there; and after a restart of the host whoever owns it starts it again.
+                logger.info("host %s: %s won't start with the host: %s", self._host, device.name(), error)
             return str(device.name())
 
         return self._session.call("create_mdev", create)
 
-    def destroy_mdev(self, name: str) -> None:
-        """One that does not exist: no error."""
+    def start_mdev(self, name: str) -> None:
+        self._session.call("start_mdev", lambda virt: virt.nodeDeviceLookupByName(name).create(0), subject=name)
 
+    def destroy_mdev(self, name: str) -> None:
         def destroy(virt: Any) -> None:
             device = virt.nodeDeviceLookupByName(name)
             if device.isActive():

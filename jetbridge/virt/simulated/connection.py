@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import uuid as uuids
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +12,7 @@ from jetbridge.errors import DomainNotFound, HypervisorError
 from jetbridge.model.fleet import FleetHost
 from jetbridge.virt.capabilities import host_resources
 from jetbridge.virt.connection import DiskRequest, DomainInfo, HypervisorEvent, HypervisorVersion, NetworkInfo
-from jetbridge.virt.nodedev import NodeDevice, parse_node_device
-from jetbridge.virt.simulated.documents import mdev_document
+from jetbridge.virt.simulated import mdevs
 from jetbridge.virt.simulated.guest import (
     POWER_DOWN,
     RESTART,
@@ -37,12 +35,10 @@ from jetbridge.virt.simulated.rules import (
     pci_use,
     read_domain,
 )
-from jetbridge.virt.simulated.state import Domain, MdevRecord, Memory
+from jetbridge.virt.simulated.state import Domain, Memory
 from jetbridge.virt.simulated.sysfs import SimulatedHostFiles
 from jetbridge.virt.vfio import VFIO_DRIVERS
-from jetbridge.virt.xml import child_text, parse_xml
-
-_FIRST_MDEV_GROUP = 100_000
+from jetbridge.virt.xml import parse_xml
 
 
 def open_fleet_host(host: FleetHost, state_dir: Path) -> tuple[SimulatedConnection, SimulatedHostFiles]:
@@ -125,7 +121,7 @@ class SimulatedConnection:
             resources = host_resources(self._machine.capabilities(), None, None)
             check_resources(document, self._machine.spec.networks, resources)
             check_devices(document.pci, name, memory.domains, self._machine)
-            check_mdevs(document.mdevs, name, memory.domains, self._mdev_uuids(memory))
+            check_mdevs(document.mdevs, name, memory.domains, mdevs.active_uuids(self._machine, memory))
             domain.mdevs = list(document.mdevs)
             memory.last_id += 1
             domain.id = memory.last_id
@@ -219,21 +215,31 @@ class SimulatedConnection:
 
     def create_mdev(self, xml: str) -> str:
         with self._call("create_mdev"), self._machine.changing() as memory:
-            record = self._new_mdev(memory, xml)
+            record = mdevs.new(self._machine, memory, xml)
             memory.mdevs[record.name] = record
         self._machine.emit(HypervisorEvent("device-added", record.name))
         return record.name
 
+    def start_mdev(self, name: str) -> None:
+        with self._call("start_mdev", device=name), self._machine.changing() as memory:
+            mdevs.start(self._machine, memory, name)
+        self._machine.emit(HypervisorEvent("device-added", name))
+
     def destroy_mdev(self, name: str) -> None:
         with self._call("destroy_mdev", device=name), self._machine.changing() as memory:
-            record = memory.mdevs.get(name)
-            if record is None:
-                raise Refused(f"Node device not found: no node device with matching name '{name}'")
-            holder = next((d.name for d in memory.domains.values() if d.running and record.uuid in d.mdevs), None)
-            if holder:
-                raise Refused(f"internal error: Unable to destroy '{name}': in use by domain {holder}")
-            del memory.mdevs[name]
+            gone = mdevs.remove(memory, name)
+        if gone:
+            self._machine.emit(HypervisorEvent("device-removed", name))
+
+    def stop_mdev(self, name: str) -> None:
+        """Somebody stops a device that stays defined: as `virsh nodedev-destroy` does."""
+        with self._machine.changing() as memory:
+            mdevs.stop(memory, name)
         self._machine.emit(HypervisorEvent("device-removed", name))
+
+    def reboot_host(self) -> None:
+        """The machine itself restarts."""
+        self._machine.reboot()
 
     # --- files that belong to a guest ---
 
@@ -340,45 +346,6 @@ class SimulatedConnection:
             raise Refused(f"XML error: (device_definition) {error}") from error
         return pci_use(device) if device.tag in {"hostdev", "interface"} and is_pci(device) else None
 
-    def _mdev_uuids(self, memory: Memory) -> list[str]:
-        real = [node.mdev.uuid for text in self._machine.hardware.others if (node := parse_node_device(text)).mdev]
-        return [*real, *(mdev.uuid for mdev in memory.mdevs.values())]
-
-    def _new_mdev(self, memory: Memory, xml: str) -> MdevRecord:
-        try:
-            root = parse_xml(xml)
-        except ValueError as error:
-            raise Refused(f"XML error: (node_device_definition) {error}") from error
-        kind = root.find("capability[@type='mdev']/type")
-        parent_name, type_id = child_text(root, "parent"), str(kind.get("id", "")) if kind is not None else ""
-        nodes = {node.name: node for node in (parse_node_device(text) for text in self._machine.documents())}
-        parent = nodes.get(parent_name or "")
-        if parent is None:
-            raise Refused(f"Node device not found: no node device with matching name '{parent_name}'")
-        offered = next((offer for offer in parent.mdev_types if offer.id == type_id), None)
-        if offered is None:
-            raise Refused(
-                f"internal error: Unable to start mediated device: {parent_name} does not support type {type_id}"
-            )
-        if offered.available < 1:
-            raise Refused(f"internal error: Unable to start mediated device: no {type_id} is left on {parent_name}")
-        text = child_text(root, "capability[@type='mdev']/uuid") or str(uuids.uuid4())
-        try:
-            uuid = str(uuids.UUID(text))
-        except ValueError as error:
-            raise Refused(f"XML error: Unable to parse uuid '{text}'") from error
-        if uuid in self._mdev_uuids(memory):
-            raise Refused(f"internal error: Unable to start mediated device: device {uuid} already exists")
-        document = mdev_document(
-            uuid,
-            type_id,
-            parent.name,
-            parent.path or "",
-            _parent_address(parent),
-            _FIRST_MDEV_GROUP + len(memory.mdevs),
-        )
-        return MdevRecord(parse_node_device(document).name, uuid, type_id, parent.name, document)
-
     def _guest_folder(self, domain: str) -> Path:
         return self._machine.store.folder / "guests" / domain
 
@@ -394,7 +361,3 @@ class SimulatedConnection:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("w" if new else "a") as stream:
             stream.write(text)
-
-
-def _parent_address(parent: NodeDevice) -> str:
-    return parent.pci.address if parent.pci else (parent.path or parent.name).rsplit("/", 1)[-1]

@@ -196,6 +196,18 @@ def mdev_document(uuid: str, kind: str, parent: str, parent_path: str, parent_ad
 """
 
 
+@lru_cache(maxsize=1024)
+def not_started(document: str) -> str:
+    """The document of an mdev that is defined and not there: it has no place in sysfs."""
+    root = parse_xml(document)
+    for path in ("path", "driver", "capability/iommuGroup"):
+        element = root.find(path)
+        above = element.getparent() if element is not None else None
+        if element is not None and above is not None:
+            above.remove(element)
+    return etree.tostring(root, encoding="unicode") + "\n"
+
+
 def mdev_name(uuid: str, parent_addr: str) -> str:
     return f"mdev_{uuid.replace('-', '_')}_{parent_addr.replace(':', '_').replace('.', '_')}"
 
@@ -216,12 +228,12 @@ def with_driver(document: str, driver: str | None) -> str:
 
 
 @lru_cache(maxsize=1024)
-def with_mdevs_used(document: str, used: tuple[tuple[str, int], ...]) -> str:
-    """The document of an mdev parent with that many instances of each type taken from those available."""
+def with_available(document: str, left: tuple[tuple[str, int], ...]) -> str:
+    """The document of an mdev parent with that many instances of each type available."""
     root = parse_xml(document)
-    for kind, count in used:
+    for kind, count in left:
         for element in root.iter("type"):
             available = element.find("availableInstances")
             if element.get("id") == kind and available is not None:
-                available.text = str(max(0, int(available.text or "0") - count))
+                available.text = str(count)
     return etree.tostring(root, encoding="unicode") + "\n"

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from jetbridge.errors import InvalidFleet, InvalidNodeDevice
-from jetbridge.model.fleet import FleetDevice, FleetHost, vf_address
+from jetbridge.model.fleet import FleetDevice, FleetHost, MdevTypeSpec, VgpuTypeSpec, vf_address
 from jetbridge.virt.nodedev import NodeDevice, PciFunction, parse_node_device
 from jetbridge.virt.pci_names import BRIDGE, default_class
 from jetbridge.virt.simulated.documents import (
@@ -25,8 +25,8 @@ from jetbridge.virt.simulated.documents import (
     node_name,
     pci_document,
     vdpa_document,
+    with_available,
     with_driver,
-    with_mdevs_used,
 )
 
 # "<device>" is the first element, after a declaration and comments at most.
@@ -47,7 +47,8 @@ class Part:
     mac: str | None = None
     vf_product_id: str | None = None
     bar_mb: int | None = None
-    vgpu_types: tuple[tuple[str, str], ...] = ()
+    mdev_types: tuple[MdevTypeSpec, ...] = ()
+    vgpu_types: tuple[VgpuTypeSpec, ...] = ()
     fabric: str | None = None
 
 
@@ -69,22 +70,22 @@ class Hardware:
         self,
         drivers: Mapping[str, str | None],
         mdevs: Sequence[str] = (),
-        mdevs_used: Mapping[str, tuple[tuple[str, int], ...]] | None = None,
+        available: Mapping[str, tuple[tuple[str, int], ...]] | None = None,
     ) -> list[str]:
         """Every document. ``drivers``: of functions whose driver isn't the one at boot; ``mdevs``: documents of those
-        made since; ``mdevs_used``: by parent's node device name, pairs of type and number."""
-        used = mdevs_used or {}
-        found = [self._less(document, parse_node_device(document).name, used) for document in self.others]
+        made since; ``available``: by node device name of parents whose numbers aren't those at boot, pairs of type and number."""
+        left = available or {}
+        found = [self._left(document, parse_node_device(document).name, left) for document in self.others]
         for address, part in self.parts.items():
             driver = drivers.get(address, part.node.driver)
-            found.append(self._less(self.document_of(address, driver), part.node.name, used))
+            found.append(self._left(self.document_of(address, driver), part.node.name, left))
             if driver == part.node.driver:
                 found += part.children
         return [*found, *mdevs]
 
     @staticmethod
-    def _less(document: str, name: str, used: Mapping[str, tuple[tuple[str, int], ...]]) -> str:
-        return with_mdevs_used(document, used[name]) if name in used else document
+    def _left(document: str, name: str, left: Mapping[str, tuple[tuple[str, int], ...]]) -> str:
+        return with_available(document, left[name]) if name in left else document
 
 
 @dataclass(frozen=True)
@@ -223,6 +224,7 @@ def _written_parts(
                 mac=mac,
                 vf_product_id=draft.device.pf.vf_product_id if draft.device.pf and draft.vf is None else None,
                 bar_mb=None if draft.bridge else draft.device.bar_mb,
+                mdev_types=draft.device.mdev_types if _carries_types(draft) else (),
                 vgpu_types=draft.device.vgpu_types if _carries_types(draft) else (),
                 fabric=None if draft.bridge else draft.device.fabric,
             )
@@ -297,7 +299,7 @@ def _function(draft: _Draft, drafts: Mapping[str, _Draft], group: int, members: 
     driver = device.driver
     if draft.bridge:
         driver = "pcieport"
-    elif draft.vf is not None:
+    elif draft.vf is not None and not device.vgpu_types:  # the driver of the card gives its VFs their types
         driver = _VF_DRIVERS.get(driver or "", driver)
     return Function(
         address=draft.address,

@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from jetbridge.errors import HypervisorError, ProbeFailed
-from jetbridge.model.fleet import FleetHost
+from jetbridge.model.fleet import FleetHost, VgpuTypeSpec
 from jetbridge.virt.connection import HypervisorEvent
 from jetbridge.virt.nodedev import parse_node_device
+from jetbridge.virt.simulated.documents import not_started
 from jetbridge.virt.simulated.hardware import Hardware, Part, hardware_of
 from jetbridge.virt.simulated.host_xml import capabilities_document
 from jetbridge.virt.simulated.state import Memory, Store
+from jetbridge.virt.simulated.vgpus import available_types, creatable, vendor_type
+from jetbridge.virt.vgpus import NO_TYPE
 
 logger = logging.getLogger(__name__)
 
@@ -89,14 +92,10 @@ class SimulatedMachine:
         """Every node device as it is now."""
         with self.lock:
             memory = self.memory
-            used: dict[str, dict[str, int]] = {}
-            for mdev in memory.mdevs.values():
-                kinds = used.setdefault(mdev.parent, {})
-                kinds[mdev.type] = kinds.get(mdev.type, 0) + 1
             return self.hardware.documents(
                 {address: driver for address, driver in memory.drivers.items() if address in self.hardware.parts},
-                [mdev.document for mdev in memory.mdevs.values()],
-                {parent: tuple(sorted(kinds.items())) for parent, kinds in used.items()},
+                [mdev.document if mdev.active else not_started(mdev.document) for mdev in memory.mdevs.values()],
+                available_types(self.hardware, memory),
             )
 
     def probe(self) -> list[str]:
@@ -139,6 +138,41 @@ class SimulatedMachine:
 
     def written(self, path: str) -> str | None:
         return self.memory.files.get(path)
+
+    def vendor_type(self, address: str) -> str:
+        return vendor_type(self.memory, address)
+
+    def creatable_types(self, address: str) -> tuple[VgpuTypeSpec, ...]:
+        return creatable(self.hardware, self.memory, self.hardware.parts[address])
+
+    def set_vendor_type(self, address: str, path: str, number: str) -> None:
+        """Gives a VF a type, or takes it away. Raises HypervisorError where the driver would refuse."""
+
+        def refused(reason: str) -> HypervisorError:
+            return HypervisorError(operation=f"write {number!r} to {path}", host=self.host, reason=reason)
+
+        self.store.journal({"call": "write_text", "path": path, "text": number})
+        with self.changing() as memory:
+            if any(address in domain.held for domain in memory.domains.values() if domain.running):
+                raise refused("Device or resource busy")
+            if number != NO_TYPE and vendor_type(memory, address) != NO_TYPE:
+                raise refused("Device or resource busy")
+            if number != NO_TYPE and number not in {kind.number for kind in self.creatable_types(address)}:
+                raise refused("Input/output error")
+            memory.files[path] = number + "\n"
+
+    def reboot(self) -> None:
+        """The host starts anew: guests are off, and of what was made only what is defined comes back, and starts when it shall."""
+        self.store.journal({"call": "reboot"})
+        with self.changing() as memory:
+            for name, domain in list(memory.domains.items()):
+                domain.state, domain.live_xml, domain.id = "shutoff", None, None
+                domain.held, domain.mdevs, domain.restore = [], [], {}
+                if domain.xml is None:
+                    del memory.domains[name]
+            for mdev in memory.mdevs.values():
+                mdev.active = mdev.autostart
+            memory.drivers, memory.files = {}, {}
 
     def write(self, path: str, text: str) -> None:
         self.store.journal({"call": "write_text", "path": path, "text": text.strip()})

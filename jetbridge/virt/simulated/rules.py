@@ -15,6 +15,7 @@ from jetbridge.virt.capabilities import HostResources, parse_cpu_set
 from jetbridge.virt.simulated.hardware import Part
 from jetbridge.virt.simulated.state import Domain
 from jetbridge.virt.vfio import VFIO_DRIVERS, blocks_group
+from jetbridge.virt.vgpus import NO_TYPE
 from jetbridge.virt.xml import Element, child_text, parse_xml
 
 DOMAIN_TYPES = ("qemu", "kvm")
@@ -169,6 +170,10 @@ class Machine(Protocol):
 
     def driver_of(self, address: str) -> str | None: ...
 
+    def vendor_type(self, address: str) -> str:
+        """Number of the vGPU type that a VF carries."""
+        ...
+
 
 def check_resources(document: DomainDocument, networks: Iterable[str], host: HostResources) -> None:
     """CPUs, nodes, networks and files that a domain needs to start."""
@@ -204,7 +209,13 @@ def check_devices(uses: Iterable[PciUse], name: str, domains: Mapping[str, Domai
             raise Refused("internal error: Non-endpoint PCI devices cannot be assigned to guests")
         _check_free(use.address, part, holders)
         if not use.managed and machine.driver_of(use.address) not in VFIO_DRIVERS:
-            raise Refused(f"Unmanaged PCI device {use.address} must be manually detached from the host")
+            if not part.vgpu_types:
+                raise Refused(f"Unmanaged PCI device {use.address} must be manually detached from the host")
+            if machine.vendor_type(use.address) == NO_TYPE:
+                raise Refused(
+                    f"internal error: qemu unexpectedly closed the monitor: vfio {use.address}: error getting device from group"
+                    f" {part.pci.iommu_group}: No such device"
+                )
     for use in wanted.values():
         _check_without_vfs(parts[use.address], holders, machine)
         _check_group(parts[use.address], wanted.keys(), machine)

@@ -46,6 +46,8 @@ class MdevRecord:
     type: str
     parent: str
     document: str
+    active: bool = True
+    autostart: bool = True
 
 
 @dataclass
@@ -59,6 +61,7 @@ class Memory:
     failures: dict[str, list[Any]] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     last_id: int = 0
+    last_group: int = 0
 
 
 _SHAPE = {"domains": dict, "mdevs": dict, "drivers": dict, "failures": dict, "files": dict, "last_id": int}
@@ -85,6 +88,7 @@ class Store:
                 failures=values["failures"],
                 files=values["files"],
                 last_id=values["last_id"],
+                last_group=values.get("last_group", len(values["mdevs"])),
             )
         except FileNotFoundError:
             return Memory()

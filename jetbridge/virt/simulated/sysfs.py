@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from jetbridge.errors import HypervisorError
+from jetbridge.model.fleet import VgpuTypeSpec
 from jetbridge.pci.device import DeviceType
+from jetbridge.virt.nodedev import MdevType, NodeDevice, parse_node_device
 from jetbridge.virt.simulated.hardware import Part
 
 _DEVICES = "/sys/bus/pci/devices"
@@ -23,6 +25,14 @@ class SysfsSource(Protocol):
     def parts(self) -> Mapping[str, Part]: ...
 
     def driver_of(self, address: str) -> str | None: ...
+
+    def documents(self) -> Sequence[str]: ...
+
+    def vendor_type(self, address: str) -> str: ...
+
+    def creatable_types(self, address: str) -> Sequence[VgpuTypeSpec]: ...
+
+    def set_vendor_type(self, address: str, path: str, number: str) -> None: ...
 
     def written(self, path: str) -> str | None: ...
 
@@ -55,7 +65,8 @@ def _folder(entries: Mapping[str, _Node]) -> _Folder:
 
 
 class SimulatedHostFiles:
-    """``HostFiles`` over a simulated host: below /sys/bus/pci, /sys/class/net and /sys/kernel/iommu_groups."""
+    """``HostFiles`` over a simulated host: below /sys/bus/pci, /sys/class/net, /sys/class/mdev_bus, /sys/devices/virtual and
+    /sys/kernel/iommu_groups."""
 
     def __init__(self, source: SysfsSource) -> None:
         self._source = source
@@ -73,7 +84,13 @@ class SimulatedHostFiles:
                                 )
                             }
                         ),
-                        "class": _folder({"net": _Folder(lambda: list(self._interfaces()), self._interface)}),
+                        "class": _folder(
+                            {
+                                "net": _Folder(lambda: list(self._interfaces()), self._interface),
+                                "mdev_bus": _Folder(lambda: list(self._carriers()), self._carrier),
+                            }
+                        ),
+                        "devices": _folder({"virtual": _Folder(self._virtual_drivers, self._virtual_driver)}),
                         "kernel": _folder({"iommu_groups": _Folder(lambda: list(self._groups()), self._group)}),
                     }
                 )
@@ -98,7 +115,10 @@ class SimulatedHostFiles:
         name = path.rsplit("/", 1)[-1]
         if name in {"bind", "unbind"}:
             self._bind(path, name, text.strip())
-        elif name in {"driver_override", "current_vgpu_type"} and isinstance(self._find(path), str):
+        elif name == "current_vgpu_type" and isinstance(self._find(path), str):
+            real = self._real(path)
+            self._source.set_vendor_type(real.split("/")[-3], real, text.strip())
+        elif name == "driver_override" and isinstance(self._find(path), str):
             self._source.write(self._real(path), text if text.endswith("\n") else text + "\n")
         else:
             raise self._error(
@@ -176,9 +196,10 @@ class SimulatedHostFiles:
         if part.interface and driver == part.node.driver:
             entries["net"] = _folder({part.interface: _folder({"address": f"{part.mac}\n"})})
         if part.vgpu_types and pci.dev_type is DeviceType.VF:
-            kinds = "".join(f"{number} : {name}\n" for number, name in part.vgpu_types)
+            kinds = "".join(f"{kind.number} : {kind.name}\n" for kind in self._source.creatable_types(address))
+            current = f"{self._source.vendor_type(address)}\n"
             entries["nvidia"] = _folder(
-                {"creatable_vgpu_types": f"ID : vGPU Name\n{kinds}", "current_vgpu_type": "0\n"}
+                {"creatable_vgpu_types": f"ID : vGPU Name\n{kinds}", "current_vgpu_type": current}
             )
         if part.fabric:
             entries["fabric"] = f"{part.fabric}\n"
@@ -204,6 +225,31 @@ class SimulatedHostFiles:
         link = _Link(f"{_DEVICES}/{address}", f"../../../{address}")
         return _folder({"address": f"{self._source.parts()[address].mac}\n", "device": link})
 
+    def _carriers(self) -> dict[str, NodeDevice]:
+        """Parents of mediated devices, by the name of their folder."""
+        nodes = map(parse_node_device, self._source.documents())
+        return {(node.path or node.name).rpartition("/")[2]: node for node in nodes if node.mdev_types}
+
+    def _carrier(self, name: str) -> _Node | None:
+        node = self._carriers().get(name)
+        if node is None:
+            return None
+        part = self._source.parts().get(name)
+        limits = {kind.id: kind.max_instance for kind in part.mdev_types} if part else {}
+        kinds = {kind.id: _folder(_type_files(kind, limits.get(kind.id))) for kind in node.mdev_types}
+        return _folder({"mdev_supported_types": _folder(kinds)})
+
+    def _virtual_drivers(self) -> list[str]:
+        paths = [node.path or "" for node in self._carriers().values()]
+        return [path.split("/")[4] for path in paths if path.startswith("/sys/devices/virtual/")]
+
+    def _virtual_driver(self, name: str) -> _Node | None:
+        if name not in self._virtual_drivers():
+            return None
+        above = f"/sys/devices/virtual/{name}/"
+        paths = [node.path or "" for node in self._carriers().values()]
+        return _folder({path.removeprefix(above): _folder({}) for path in paths if path.startswith(above)})
+
     def _groups(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         for address, part in self._source.parts().items():
@@ -227,6 +273,16 @@ class SimulatedHostFiles:
         bound = [address for address in self._source.parts() if self._source.driver_of(address) == name]
         entries: dict[str, _Node] = {a: _Link(f"{_DEVICES}/{a}", f"../../../../bus/pci/devices/{a}") for a in bound}
         return _folder({**entries, "bind": "", "unbind": ""})
+
+
+def _type_files(kind: MdevType, limit: int | None) -> dict[str, _Node]:
+    description = f"max_instance={limit}" if limit is not None else "simulated"
+    return {
+        "name": f"{kind.name or kind.id}\n",
+        "description": f"{description}\n",
+        "device_api": f"{kind.device_api or 'vfio-pci'}\n",
+        "available_instances": f"{kind.available}\n",
+    }
 
 
 def _resource(part: Part) -> str:

@@ -38,8 +38,9 @@ def with_device(**more: Any) -> dict[str, Any]:
         with_device(pf=STRANGE),
         with_device(vpd=STRANGE),
         with_device(mdev_types={"nvidia-558": STRANGE}),
+        with_device(vgpu_types={"558": {"name": "N", **STRANGE}}),
     ],
-    ids=["file", "host", "numa", "simulate", "delay", "fail", "device", "pf", "vpd", "mdev type"],
+    ids=["file", "host", "numa", "simulate", "delay", "fail", "device", "pf", "vpd", "mdev type", "vgpu type"],
 )
 def test_every_key_that_the_program_knows_is_explained(fleet: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "fleet.yaml"

@@ -13,9 +13,10 @@ from jetbridge.numa.topology import CpuPolicy, GuestCell, GuestTopology, HostCel
 from jetbridge.pci.device import DeviceType, PciDevice
 from jetbridge.pci.request import PciRequest
 from jetbridge.virt.connection import NetworkInfo
-from jetbridge.virt.guest import GuestFiles, GuestOptions, Translation, guest_spec
+from jetbridge.virt.guest import GuestFiles, GuestOptions, GuestVgpu, Translation, guest_spec
 
 GPU = {"vendor_id": "10de", "product_id": "1eb8"}
+MDEVS = ("4b20d080-1b54-4048-85b3-a6a62d165c01", "4b20d080-1b54-4048-85b3-a6a62d165c02")
 FOLDER = Path("/var/lib/jetbridge/instances/instance-0000002a")
 FILES = GuestFiles(console_log=FOLDER / "console.log", root_disk=FOLDER / "root.qcow2")
 NETWORKS = (NetworkInfo("default", "network"), NetworkInfo("br-lab", "bridge"))
@@ -76,6 +77,7 @@ def translate(
     topology: GuestTopology | None = None,
     files: GuestFiles = FILES,
     options: GuestOptions | None = None,
+    vgpus: tuple[GuestVgpu, ...] = (),
 ) -> Translation:
     return guest_spec(
         server,
@@ -87,6 +89,7 @@ def translate(
         networks=NETWORKS,
         files=files,
         options=options or GuestOptions(),
+        vgpus=vgpus,
     )
 
 
@@ -162,5 +165,8 @@ def golden_cases() -> Mapping[str, Translation]:
         ),
         "mixed-2-mib-pages": translate(topology=mixed),
         "shared-cpus-of-one-cell": translate(topology=shared, **one_gpu),
+        "two-vgpus": translate(vgpus=(GuestVgpu(uuid=MDEVS[0]), GuestVgpu(uuid=MDEVS[1]))),
+        "vgpu-with-display": translate(vgpus=(GuestVgpu(uuid=MDEVS[0], display=True, ramfb=True),)),
+        "gpu-and-vendor-vgpu": translate(vgpus=(GuestVgpu(address="0000:65:00.4"),), **one_gpu),
         "kept-off-dedicated-cpus": translate(options=GuestOptions(shared_cpus=frozenset({0, 1, 2, 3, 8, 9}))),
     }

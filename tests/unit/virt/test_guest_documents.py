@@ -16,12 +16,13 @@ from jetbridge.virt.guest import (
     build_domain,
     hostdev_xml,
     hostdevs_of,
+    mdevs_of,
     parse_domain,
     read_address,
     uses_nvram,
 )
 from jetbridge.virt.guest.mapping import parse_cpu_set
-from tests.unit.virt.guests import device, golden_cases, request, translate
+from tests.unit.virt.guests import MDEVS, device, golden_cases, request, translate
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES = golden_cases()
@@ -70,6 +71,16 @@ def test_hostdev_has_the_shape_of_the_field() -> None:
     )
 
 
+def test_a_mediated_device_has_the_shape_of_the_field_and_no_pci_address() -> None:
+    written = " ".join((GOLDEN / "two-vgpus.xml").read_text().split()).replace("> <", "><")
+    assert written.count("<hostdev") == 2
+    for uuid in MDEVS:
+        assert (
+            '<hostdev mode="subsystem" type="mdev" managed="no" model="vfio-pci">'
+            f'<source><address uuid="{uuid}"/></source></hostdev>'
+        ) in written
+
+
 def test_hostdevs_are_compared_as_numbers_with_or_without_prefix() -> None:
     prefixed = "<source><address domain='0x0000' bus='0x3b' slot='0x00' function='0x4'/></source>"
     bare = "<source><address domain='0' bus='3B' slot='0' function='4'/></source>"
@@ -90,10 +101,12 @@ def test_hostdevs_of_a_foreign_domain_include_interfaces_and_leave_out_other_kin
         <address type='pci' domain='0x0000' bus='0x06' slot='0x00' function='0x0'/></hostdev>
     </devices></domain>"""
     assert hostdevs_of(xml) == ("0000:81:10.2", "0001:3b:1f.7")
+    assert mdevs_of(xml) == ("c2177883-f1bb-47f0-914d-32a22e3a8804",)
 
 
 def test_a_domain_without_devices_has_no_hostdevs() -> None:
     assert hostdevs_of("<domain/>") == ()
+    assert mdevs_of("<domain/>") == ()
 
 
 @pytest.mark.parametrize(
