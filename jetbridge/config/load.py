@@ -18,11 +18,13 @@ from oslo_config import cfg
 from jetbridge.config import options
 from jetbridge.config.setting import Setting, converted
 from jetbridge.config.settings import Settings
+from jetbridge.config.type_sections import PREFIX, TYPE_SETTINGS, type_of, type_setting, with_option
 from jetbridge.errors import InvalidConfiguration
+from jetbridge.mdev.config import TypeOptions
 
 OUR_FILES = "jetbridge*.conf"
 SHARED_SECTIONS = ("pci", "filter_scheduler", "scheduler", "devices", "libvirt", "compute", "cyborg", "neutron")
-SHARED_PATTERNS = ("mdev_*",)
+SHARED_PATTERNS = ("mdev_*", "vgpu_*")
 
 # Section -> option -> the values written, in order.
 Sections = dict[str, dict[str, list[str]]]
@@ -41,6 +43,7 @@ class _Gathered:
     values: dict[str, list[str]] = field(default_factory=dict)  # by field of Settings
     origins: dict[tuple[str, str], str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    types: dict[str, TypeOptions] = field(default_factory=dict)
 
 
 def load_settings(paths: Sequence[Path]) -> LoadedSettings:
@@ -110,6 +113,11 @@ def _take(path: Path, sections: Sections, ours: bool, gathered: _Gathered) -> Ma
     unknown: list[str] = []
     without_effect: list[str] = []
     for section, written in sections.items():
+        type_id = type_of(section)
+        if type_id is not None:
+            unknown += _take_type(path, section, type_id, sections, gathered)
+            changes["mdev_types"] = dict(gathered.types)
+            continue
         if not _has_options(section):
             if section in options.SECTIONS_WITHOUT_OPTIONS_YET or _is_shared(section):
                 without_effect += [f"[{section}]{name}" for name in written]
@@ -129,6 +137,24 @@ def _take(path: Path, sections: Sections, ours: bool, gathered: _Gathered) -> Ma
     if without_effect:
         gathered.warnings.append(f"{path}: {', '.join(without_effect)}: without effect in this version of Jetbridge")
     return changes
+
+
+def _take_type(path: Path, section: str, type_id: str, sections: Sections, gathered: _Gathered) -> list[str]:
+    """What a section says of a vGPU type; answers the options that are not known."""
+    present = PREFIX + type_id
+    if section != present:
+        gathered.warnings.append(f"{path}: [{section}] is an old name; write [{present}]")
+    unknown = []
+    for name, values in sections[section].items():
+        setting = type_setting(name)
+        if setting is None:
+            near = options.nearest(name, (setting.name for setting in TYPE_SETTINGS))
+            unknown.append(f"[{section}]{name}" + (f" (did you mean [{present}]{near}?)" if near else ""))
+        elif section == present or name not in sections.get(present, {}):
+            named = replace(setting, group=section)
+            gathered.types = with_option(gathered.types, type_id, setting.field, converted(named, values, str(path)))
+            gathered.origins[present, name] = str(path)
+    return unknown
 
 
 def _value(path: Path, setting: Setting, values: list[str], gathered: _Gathered) -> Any:

@@ -66,6 +66,22 @@ def _pci() -> list[Setting]:
     ]
 
 
+def _vgpu() -> list[Setting]:
+    return [
+        Setting(
+            "devices",
+            "enabled_mdev_types",
+            cfg.ListOpt(
+                "enabled_mdev_types",
+                deprecated_opts=[_old("enabled_vgpu_types", "devices")],
+                help="The vGPU types that this host offers, such as nvidia-558; `jetbridge vgpu types` shows what its cards have. Which card carries "
+                "which type is said in sections named after them, [mdev_nvidia-558]. Without any: no vGPUs.",
+            ),
+            "names of types separated by commas, such as nvidia-558",
+        ),
+    ]
+
+
 def _scheduling() -> list[Setting]:
     return [
         Setting(
@@ -342,13 +358,14 @@ SETTINGS: tuple[Setting, ...] = (
     *_pci(),
     *_scheduling(),
     *_compute(),
+    *_vgpu(),
     *_services(),
     *_database(),
     *accelerator_options.SETTINGS,
     *placement_options.SETTINGS,
 )
 
-SECTIONS_WITHOUT_OPTIONS_YET = ("devices", "neutron")
+SECTIONS_WITHOUT_OPTIONS_YET = ("neutron",)
 """Sections for parts that this version doesn't have: read, and what they say has no effect."""
 
 SECTIONS_OF_FILES_ALONE = ("database", "cyborg", "placement")

@@ -9,6 +9,7 @@ from typing import Any
 from jetbridge.config import options
 from jetbridge.config.setting import Setting, converted, json_text
 from jetbridge.config.settings import Settings
+from jetbridge.config.type_sections import PREFIX, TYPE_SETTINGS, type_of, type_setting, with_option
 from jetbridge.errors import InvalidConfiguration
 
 
@@ -23,7 +24,7 @@ def apply_overrides(settings: Settings, overrides: Mapping[str, Mapping[str, Any
     origins = dict(settings.origins)
     for group, values in overrides.items():
         section = "DEFAULT" if group.upper() == "DEFAULT" else group
-        if section in options.SECTIONS_WITHOUT_OPTIONS_YET or section.startswith("mdev_"):
+        if section in options.SECTIONS_WITHOUT_OPTIONS_YET:
             raise InvalidConfiguration(
                 reason=f"{origin}: config: section {group!r} is for a part that this version of Jetbridge doesn't have; remove it"
             )
@@ -31,7 +32,8 @@ def apply_overrides(settings: Settings, overrides: Mapping[str, Mapping[str, Any
             raise InvalidConfiguration(
                 reason=f"{origin}: config: section {group!r} is not for fleet files; write it into a jetbridge.conf, and give --config-file"
             )
-        if section not in options.groups():
+        type_id = type_of(section)
+        if section not in options.groups() and type_id is None:
             near = options.nearest(section, options.groups())
             known = f"did you mean {near}?" if near else f"use one of {', '.join(options.groups())}"
             raise InvalidConfiguration(reason=f"{origin}: config: section {group!r} is not known; {known}")
@@ -40,10 +42,27 @@ def apply_overrides(settings: Settings, overrides: Mapping[str, Mapping[str, Any
                 reason=f"{origin}: config: {group} = {values!r}: write the section's options as a mapping, option: value"
             )
         for name, value in values.items():
+            if type_id is not None:
+                changed = changes.get("mdev_types", settings.mdev_types)
+                setting = replace(_type_setting(section, name, origin), group=section)
+                known = converted(setting, _texts(setting, value, origin), origin)
+                changes["mdev_types"] = with_option(changed, type_id, setting.field, known)
+                origins[PREFIX + type_id, setting.name] = origin
+                continue
             setting = _setting(section, name, origin)
             changes[setting.field] = converted(setting, _texts(setting, value, origin), origin)
             origins[setting.group, setting.name] = origin
     return replace(settings, **changes, origins=origins)
+
+
+def _type_setting(section: str, name: str, origin: str) -> Setting:
+    setting = type_setting(name)
+    if setting is not None:
+        return setting
+    names = [setting.name for setting in TYPE_SETTINGS]
+    near = options.nearest(name, names)
+    fix = f"did you mean [{section}]{near}?" if near else f"use one of {', '.join(names)}"
+    raise InvalidConfiguration(reason=f"{origin}: config: [{section}]{name} is not known; {fix}")
 
 
 def _setting(group: str, name: str, origin: str) -> Setting:

@@ -14,6 +14,7 @@ from oslo_config import cfg, types
 
 from jetbridge.config.settings import Settings
 from jetbridge.errors import InvalidConfiguration
+from jetbridge.mdev.config import TypeOptions
 from jetbridge.numa.cpulist import parse_cpu_list
 
 
@@ -74,7 +75,8 @@ def converted(setting: Setting, texts: Sequence[str], origin: str) -> Any:
 
 
 def default_of(setting: Setting) -> Any:
-    return next(field.default for field in dataclasses.fields(Settings) if field.name == setting.field)
+    fields = (*dataclasses.fields(Settings), *dataclasses.fields(TypeOptions))
+    return next(field.default for field in fields if field.name == setting.field)
 
 
 def json_text(value: object) -> str:

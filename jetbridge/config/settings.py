@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from jetbridge.mdev.config import TypeOptions
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -46,6 +48,9 @@ class Settings:
     connection_uri: str = "qemu:///system"
     virt_type: str = "kvm"
     num_pcie_ports: int = 0
+    # [devices] and the [mdev_TYPE] sections, by type
+    enabled_mdev_types: tuple[str, ...] = ()
+    mdev_types: Mapping[str, TypeOptions] = field(default_factory=dict)
     # [api]
     auth_strategy: str = "none"  # none, http_basic
     http_basic_auth_user_file: Path | None = None

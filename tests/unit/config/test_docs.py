@@ -6,6 +6,8 @@ from pathlib import Path
 
 from jetbridge.config.options import SETTINGS, groups
 from jetbridge.config.setting import Setting, default_of
+from jetbridge.config.type_sections import GROUP as TYPE_GROUP
+from jetbridge.config.type_sections import TYPE_SETTINGS
 
 CONFIGURE = Path(__file__).parents[3] / "docs" / "configure.md"
 
@@ -21,9 +23,9 @@ def shown_default(setting: Setting) -> str:
 
 def option_tables() -> str:
     lines: list[str] = []
-    for group in groups():
+    for group in (*groups(), TYPE_GROUP):
         lines += [f"### [{group}]", "", "| option | default | meaning |", "|---|---|---|"]
-        for setting in SETTINGS:
+        for setting in (*SETTINGS, *TYPE_SETTINGS):
             if setting.group == group:
                 explained = str(setting.option.help).replace("|", "\\|")
                 lines.append(f"| `{setting.name}` | {shown_default(setting)} | {explained} |")

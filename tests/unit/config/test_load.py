@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import yaml
 from jetbridge.config.load import load_settings
 from jetbridge.config.options import SETTINGS
 from jetbridge.config.settings import Settings
+from jetbridge.config.type_sections import TYPE_SETTINGS
 from jetbridge.errors import InvalidConfiguration
+from jetbridge.mdev.config import TypeOptions
 
 CASES = yaml.safe_load((Path(__file__).parents[2] / "cases" / "config_load.yaml").read_text())
 
@@ -28,11 +31,21 @@ def differences(settings: Settings) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     for field in dataclasses.fields(Settings):
         value = getattr(settings, field.name)
-        if field.name != "origins" and value != field.default:
+        if field.name == "mdev_types":
+            if value:
+                shown[field.name] = {name: dict(_said(options)) for name, options in value.items()}
+        elif field.name != "origins" and value != field.default:
             shown[field.name] = (
                 list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
             )
     return shown
+
+
+def _said(options: TypeOptions) -> Iterator[tuple[str, Any]]:
+    for field in dataclasses.fields(TypeOptions):
+        value = getattr(options, field.name)
+        if value != field.default:
+            yield field.name, list(value) if isinstance(value, tuple) else value
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
@@ -77,9 +90,10 @@ def test_a_file_that_is_missing_or_no_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_setting_has_an_option_and_a_help_that_explains() -> None:
-    fields = {field.name for field in dataclasses.fields(Settings)} - {"origins"}
+    fields = {field.name for field in dataclasses.fields(Settings)} - {"origins", "mdev_types"}
     assert {setting.field for setting in SETTINGS} == fields
     assert len({(setting.group, setting.name) for setting in SETTINGS}) == len(SETTINGS)
-    for setting in SETTINGS:
+    assert {setting.field for setting in TYPE_SETTINGS} == {field.name for field in dataclasses.fields(TypeOptions)}
+    for setting in (*SETTINGS, *TYPE_SETTINGS):
         assert len(setting.option.help) > 20, setting.label
         assert setting.option.help.endswith("."), setting.label

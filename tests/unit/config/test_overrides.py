@@ -10,6 +10,7 @@ import pytest
 from jetbridge.config.overrides import apply_overrides
 from jetbridge.config.settings import Settings
 from jetbridge.errors import InvalidConfiguration
+from jetbridge.mdev.config import TypeOptions
 
 
 def applied(**overrides: Any) -> Settings:
@@ -69,9 +70,31 @@ def test_a_multi_valued_option_is_replaced_as_a_whole() -> None:
         ({"pci": {"alias": [5]}}, r"\[pci\]alias: 5 is not an object; write a JSON object"),
         ({"scheduler": {"max_attempts": "many"}}, r"lab.yaml: \[scheduler\]max_attempts = 'many'.*at least 1"),
         ({"scheduler": {"max_attempts": {"a": 1}}}, r"\[scheduler\]max_attempts = .*at least 1"),
-        ({"mdev_nvidia-35": {"max_instances": "1"}}, "this version of Jetbridge doesn't have"),
+        ({"mdev_nvidia-35": {"max_instances": 0}}, r"\[mdev_nvidia-35\]max_instances = '0'.*at least 1"),
+        ({"mdev_nvidia-35": {"max_instance": 1}}, r"did you mean \[mdev_nvidia-35\]max_instances"),
+        ({"mdev_nvidia-35": {"zzzzzz": 1}}, "use one of device_addresses, mdev_class"),
+        ({"mdev_nvidia-35": {"mdev_class": "GPU"}}, r"\[mdev_nvidia-35\]mdev_class = 'GPU'.*CUSTOM_"),
+        ({"mdev_nvidia-35": ["max_instances"]}, "as a mapping"),
+        ({"mdev_": {"max_instances": 1}}, "section 'mdev_' is not known"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_the_nearest_name(overrides: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidConfiguration, match=said):
         applied(**overrides)
+
+
+def test_sections_of_vgpu_types_are_replaced_option_by_option() -> None:
+    base = Settings(mdev_types={"nvidia-35": TypeOptions(("0000:3b:00.0",), "CUSTOM_A"), "nvidia-36": TypeOptions()})
+    overrides: dict[str, Any] = {
+        "devices": {"enabled_mdev_types": ["nvidia-35", "nvidia-558"]},
+        "mdev_nvidia-35": {"device_addresses": ["0000:5e:00.0", "0000:86:00.0"], "max_instances": 4},
+        "vgpu_nvidia-558": {"display": True, "mdev_class": "CUSTOM_B"},
+    }
+    changed = apply_overrides(base, overrides, "lab.yaml")
+    assert changed.enabled_mdev_types == ("nvidia-35", "nvidia-558")
+    assert changed.mdev_types == {
+        "nvidia-35": TypeOptions(("0000:5e:00.0", "0000:86:00.0"), "CUSTOM_A", 4),
+        "nvidia-36": TypeOptions(),
+        "nvidia-558": TypeOptions(mdev_class="CUSTOM_B", display=True),
+    }
+    assert changed.origins["mdev_nvidia-558", "display"] == "lab.yaml"
