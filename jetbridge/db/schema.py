@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from jetbridge.db import tables_accelerator, tables_providers
+from jetbridge.db import tables_accelerator, tables_providers, tables_vgpu
 from jetbridge.db.tables import metadata
 
-MODULES = (tables_accelerator, tables_providers)
+MODULES = (tables_accelerator, tables_providers, tables_vgpu)
 """Beside ``tables``: importing them puts their tables into ``metadata``."""
 
 __all__ = ["MODULES", "metadata"]
