@@ -12,7 +12,9 @@ from tests.contract.db.rows import node
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678)
 FIRST = Vgpu("u-1", Kind.MDEV, "pci_0000_3b_00_0", "pci_0000_3b_00_0", "nvidia-222", "VGPU", "server-1")
-SECOND = Vgpu("u-2", Kind.VFIO, "pci_0000_65_00_0", "pci_0000_65_00_4", "nvidia-558", "CUSTOM_B", "server-1", State.READY)
+SECOND = Vgpu(
+    "u-2", Kind.VFIO, "pci_0000_65_00_0", "pci_0000_65_00_4", "nvidia-558", "CUSTOM_B", "server-1", State.READY
+)
 FREE = replace(FIRST, uuid="u-0", server=None, state=State.READY)
 CARD = Card(
     "pci_0000_65_00_0",

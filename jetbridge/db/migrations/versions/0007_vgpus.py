@@ -45,5 +45,5 @@ def upgrade() -> None:
         sa.Column("totals", long_text(), nullable=False),
         sa.Column("foreign_vgpus", long_text(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_vgpu_cards")),
-        sa.UniqueConstraint("compute_node_id", "name", name=op.f("uq_vgpu_cards_compute_node_id")),
+        sa.UniqueConstraint("compute_node_id", "name", name=op.f("uq_vgpu_cards_compute_node_id_name")),
     )
