@@ -134,7 +134,8 @@ def _verdict_lines(verdict: Mapping[str, Any]) -> list[tuple[str, str]]:
     count = verdict["host_count"]
     who = "1 host" if count == 1 else f"{count} hosts"
     if verdict["passed"]:
-        lines = [(f"  {who} passed every filter", "green")]
+        chosen = f" and was {verdict['text']}" if verdict["text"] else ""
+        lines = [(f"  {who} passed every filter{chosen}", "green")]
     else:
         request = f" [{verdict['request']}]" if verdict["request"] else ""
         left = ""

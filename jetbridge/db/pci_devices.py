@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
@@ -16,7 +17,7 @@ from jetbridge.db.clock import utcnow
 from jetbridge.db.codec import canonical, decoded
 from jetbridge.db.tables import compute_nodes, instances, pci_devices
 from jetbridge.pci.device import Condition, DeviceType, PciDevice, Status
-from jetbridge.pci.pool import Pool, pool_order
+from jetbridge.pci.pool import Part, Pool, assembled
 
 _t = pci_devices.c
 
@@ -116,26 +117,35 @@ def pools(conn: Connection, compute_node_ids: Collection[int] | None = None) -> 
         _t.parent_ifname,
         _t.rp_uuid,
     ]
+    is_free = sa.and_(_t.status == Status.AVAILABLE.value, _t.condition == Condition.OK.value)
     query = (
-        sa.select(*identity, sa.func.count().label("devices"))
-        .where(_t.deleted == 0, _t.status == Status.AVAILABLE.value, _t.condition == Condition.OK.value)
+        sa.select(
+            *identity,
+            sa.func.sum(sa.case((is_free, 1), else_=0)),
+            sa.func.count(),
+            sa.func.min(_t.fabric),
+            sa.func.min(_t.switch),
+        )
+        .where(_t.deleted == 0)
         .group_by(*identity)
+        .order_by(_t.compute_node_id)
     )
     wanted = None if compute_node_ids is None else set(compute_node_ids)
-    kinds: dict[Any, tuple[Any, Pool]] = {}  # hosts of a kind share their pools' values
-    found: dict[int, list[tuple[Any, Pool]]] = {}
-    for node, *facts in conn.execute(narrowed(query, _t.compute_node_id, compute_node_ids)):
+    kinds: dict[Any, tuple[Pool, ...]] = {}  # hosts whose rows are alike share their pools
+    found: dict[int, tuple[Pool, ...]] = {}
+    rows = conn.execute(narrowed(query, _t.compute_node_id, compute_node_ids))
+    for node, group in groupby(rows, key=itemgetter(0)):
         if wanted is not None and node not in wanted:
             continue
-        kind = tuple(facts)
-        if kind not in kinds:
-            pool = _pool(*kind)
-            kinds[kind] = pool_order(pool), pool
-        found.setdefault(node, []).append(kinds[kind])
-    return {node: tuple(pool for _, pool in sorted(group, key=itemgetter(0))) for node, group in found.items()}
+        facts = tuple(row[1:] for row in group)
+        if facts not in kinds:
+            kinds[facts] = assembled(_part(*fact) for fact in facts)
+        if kinds[facts]:
+            found[node] = kinds[facts]
+    return found
 
 
-def _pool(
+def _part(
     vendor_id: str,
     product_id: str,
     numa_node: int | None,
@@ -144,11 +154,23 @@ def _pool(
     tags: str,
     parent_ifname: str | None,
     rp_uuid: str | None,
-    count: int,
-) -> Pool:
-    return Pool(
-        vendor_id, product_id, numa_node, DeviceType(dev_type), address, count, decoded(tags), parent_ifname, rp_uuid
+    free: int,
+    devices: int,
+    fabric: str | None,
+    switch: str | None,
+) -> Part:
+    pool = Pool(
+        vendor_id,
+        product_id,
+        numa_node,
+        DeviceType(dev_type),
+        address,
+        int(free),
+        decoded(tags),
+        parent_ifname,
+        rp_uuid,
     )
+    return Part(pool, devices, fabric, switch)
 
 
 def listing(
@@ -212,9 +234,8 @@ def _columns(device: PciDevice) -> dict[str, Any]:
         "one_time_use": device.one_time_use,
         "managed": device.managed,
         "serial": device.serial,
-        # Copies of two entries of extra_info that split pools: grouping needs them as columns.
-        "parent_ifname": device.extra_info.get("parent_ifname"),
-        "rp_uuid": device.extra_info.get("rp_uuid"),
+        # Copies of entries of extra_info that pools carry: grouping needs them as columns.
+        **{name: device.extra_info.get(name) for name in ("parent_ifname", "rp_uuid", "fabric", "switch")},
         "extra_info": canonical(dict(device.extra_info)),
         "stale_update": None if device.stale_update is None else canonical(dict(device.stale_update)),
     }

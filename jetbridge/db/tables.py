@@ -107,6 +107,8 @@ pci_devices = Table(
     Column("serial", short_text(255)),
     Column("parent_ifname", short_text(32)),
     Column("rp_uuid", short_text(36)),
+    Column("fabric", short_text(255)),
+    Column("switch", short_text(12)),  # PCIe, by address
     Column("extra_info", long_text(), nullable=False, default="{}"),
     Column("stale_update", long_text()),
     Column("deleted", Integer, nullable=False, default=0),

@@ -77,12 +77,12 @@ def pool_value(pool: Pool, name: str) -> str | None:
 
 
 def with_properties(situation: Situation, candidates: Candidates) -> Candidates:
-    request = situation.request
-    return [
-        candidate
-        for candidate in candidates
-        if any(not mismatches(candidate.pool, properties, from_port=request.from_port) for properties in request.spec)
-    ]
+    return [candidate for candidate in candidates if has_properties(candidate.pool, situation.request)]
+
+
+def has_properties(pool: Pool, request: PciRequest) -> bool:
+    """Of any of the alternatives."""
+    return any(not mismatches(pool, properties, from_port=request.from_port) for properties in request.spec)
 
 
 def without_unasked_pfs(situation: Situation, candidates: Candidates) -> Candidates:
@@ -158,6 +158,13 @@ def allowed_by(policy: NumaPolicy, candidates: Candidates, cells: AffinityCells,
     if policy is NumaPolicy.LEGACY:
         return acceptable
     return acceptable + [candidate for candidate in candidates if candidate.pool.numa_node not in allowed]
+
+
+def is_far(situation: Situation, candidate: Candidate) -> bool:
+    """Whether policy preferred takes the device only after others: it is not on the guest's host cells, nor may it be."""
+    if situation.cells is None or situation.request.policy is not NumaPolicy.PREFERRED:
+        return False
+    return candidate.pool.numa_node not in situation.cells.chosen | {None}
 
 
 def socket_nodes(cells: AffinityCells) -> frozenset[int]:

@@ -8,17 +8,18 @@ that could really be taken.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from jetbridge.errors import PciDeviceRequestFailed
 from jetbridge.pci import eligible, explain
+from jetbridge.pci.choose import choose, described, first
 from jetbridge.pci.device import VIRTUAL, DeviceType, PciDevice
 from jetbridge.pci.eligible import AffinityCells, Candidate, Candidates, Situation, total
-from jetbridge.pci.pool import Pool, is_free, pool_key
+from jetbridge.pci.pool import Pool, is_free, pool_key, tag_count
 from jetbridge.pci.request import PciRequest, ProviderChoice
 from jetbridge.reasons import Reason
 
-__all__ = ["AffinityCells", "Choice", "Refusal", "Take", "fit", "pick_devices"]
+__all__ = ["AffinityCells", "Choice", "Refusal", "Take", "explained", "fit", "pick_devices"]
 
 
 @dataclass(frozen=True)
@@ -51,27 +52,24 @@ def fit(
 ) -> Choice | Refusal:
     """All requests jointly, in order; nothing passed in is changed.
 
-    ``pools`` are one host's, in ``pool_order``: pools before others are used first. ``cells`` None: the guest has no
-    NUMA topology and no policy holds. A request's providers must all be served, each with as many devices as it is named.
+    ``pools`` are one host's, in ``pool_order``. ``cells`` None: the guest has no NUMA topology and no policy holds. A request's
+    providers must all be served, each with as many devices as it is named. Of the devices that a request may take it gets those
+    that ``pci/choose.py`` prefers; where they would leave too few to a later request, those that come first in the order.
     """
-    stock = _Stock(pools)
-    takes: dict[str, tuple[Take, ...]] = {}
-    for request in requests:
-        situation = Situation(
-            request=request,
-            cells=cells,
-            providers=_providers_of(request, providers),
-            left=stock.left,
-            takers=stock.takers,
-            blockers=stock.blockers,
-        )
-        outcome = _serve(situation, stock.all)
-        if isinstance(outcome, Refusal):
-            return outcome
-        stock.take(outcome, explain.label(request))
-        taken = tuple(Take(pool=candidate.pool, count=candidate.count) for candidate in outcome)
-        takes[request.request_id] = takes.get(request.request_id, ()) + taken
-    return Choice(takes=takes)
+    answer = _attempt(pools, requests, cells, providers, by_preference=True)
+    if isinstance(answer, Refusal) and len(requests) > 1:
+        in_order = _attempt(pools, requests, cells, providers, by_preference=False)
+        return answer if isinstance(in_order, Refusal) else in_order
+    return answer
+
+
+def explained(requests: Sequence[PciRequest], choice: Choice) -> str:
+    """Which devices each request gets, and why those."""
+    names = {request.request_id: explain.label(request) for request in requests}
+    return "; ".join(
+        f"{names[request_id]} gets {described([(take.pool, take.count) for take in takes])}"
+        for request_id, takes in choice.takes.items()
+    )
 
 
 def pick_devices(devices: Iterable[PciDevice], choice: Choice) -> dict[str, tuple[PciDevice, ...]]:
@@ -93,6 +91,34 @@ def pick_devices(devices: Iterable[PciDevice], choice: Choice) -> dict[str, tupl
             taken += [group.pop() for _ in range(take.count)]
         picked[request_id] = tuple(taken)
     return picked
+
+
+def _attempt(
+    pools: Sequence[Pool],
+    requests: Sequence[PciRequest],
+    cells: AffinityCells | None,
+    providers: ProviderChoice | None,
+    *,
+    by_preference: bool,
+) -> Choice | Refusal:
+    stock = _Stock(pools)
+    takes: dict[str, tuple[Take, ...]] = {}
+    for number, request in enumerate(requests, start=1):
+        situation = Situation(
+            request=request,
+            cells=cells,
+            providers=_providers_of(request, providers),
+            left=stock.left,
+            takers=stock.takers,
+            blockers=stock.blockers,
+        )
+        outcome = _serve(situation, stock.all, _tiers(situation, requests[number:]) if by_preference else None)
+        if isinstance(outcome, Refusal):
+            return outcome
+        stock.take(outcome, explain.label(request))
+        taken = tuple(Take(pool=candidate.pool, count=candidate.count) for candidate in outcome)
+        takes[request.request_id] = takes.get(request.request_id, ()) + taken
+    return Choice(takes=takes)
 
 
 class _Stock:
@@ -140,8 +166,22 @@ STEPS: tuple[tuple[_Keep, _Explain], ...] = (
 )
 
 
-def _serve(situation: Situation, candidates: Candidates) -> list[Candidate] | Refusal:
-    """The devices of one request: candidates whose counts are what to take."""
+_Tier = Callable[[Candidate], tuple[int, ...]]
+
+
+def _tiers(situation: Situation, later: Sequence[PciRequest]) -> _Tier:
+    """What comes before all nearness of devices to each other: policy prefers them, no later request of the server needs them,
+    and no tag keeps them for others."""
+
+    def tier(candidate: Candidate) -> tuple[int, ...]:
+        rivals = sum(eligible.has_properties(candidate.pool, request) for request in later)
+        return eligible.is_far(situation, candidate), rivals, tag_count(candidate.pool)
+
+    return tier
+
+
+def _serve(situation: Situation, candidates: Candidates, tier: _Tier | None) -> list[Candidate] | Refusal:
+    """The devices of one request: candidates whose counts are what to take; without ``tier`` the first ones."""
     count = situation.request.count
     if count < 1:
         return Refusal(reasons=(explain.bad_count(situation.request),))
@@ -156,12 +196,7 @@ def _serve(situation: Situation, candidates: Candidates) -> list[Candidate] | Re
         if after < before and keep is not eligible.with_properties:
             earlier.append(why(situation, candidates, kept))
         candidates, before = kept, after
-    chosen: list[Candidate] = []
-    for candidate in candidates:
-        if count > 0:
-            chosen.append(replace(candidate, count=min(count, candidate.count)))
-            count -= chosen[-1].count
-    return chosen
+    return first(candidates, count) if tier is None else choose(candidates, count, tier)
 
 
 def _providers_of(request: PciRequest, providers: ProviderChoice | None) -> tuple[str, ...]:

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import enum
 import json
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
-from jetbridge.pci.device import Condition, DeviceType, PciDevice, Status
+from jetbridge.pci.device import VIRTUAL, Condition, DeviceType, PciDevice, Status
+
+
+class Level(enum.StrEnum):
+    """Kinds of groups of devices, see ``pci/choose.py``."""
+
+    FABRIC = "fabric"  # NVLink or the like
+    NODE = "node"
+    SWITCH = "switch"  # PCIe
+    CARD = "card"  # the virtual functions of one physical function
+
+
+class Group(NamedTuple):
+    """Devices of one kind that lie together; ``size`` counts them, given away or not."""
+
+    level: Level
+    name: str
+    size: int
 
 
 @dataclass(frozen=True)
@@ -28,6 +48,12 @@ class Pool:
     tags: Mapping[str, str | None] = field(default_factory=dict)
     parent_ifname: str | None = None
     rp_uuid: str | None = None
+    groups: tuple[Group, ...] = field(default=(), compare=False)
+    """Where the devices lie on their host. Left out of comparisons: it depends on what else the host has."""
+
+    @property
+    def kind(self) -> Hashable:
+        return self.vendor_id, self.product_id, self.dev_type
 
     @cached_property
     def look(self) -> Hashable:
@@ -42,37 +68,79 @@ class Pool:
             self.count,
             frozenset(self.tags.items()),
             self.parent_ifname,
+            self.groups,
         )
+
+
+class Part(NamedTuple):
+    """A pool without its groups, its count that of free devices (maybe none), and what its groups are made of: how many devices
+    there are in all, and the fabric and the PCIe switch that they are on."""
+
+    pool: Pool
+    devices: int
+    fabric: str | None
+    switch: str | None
 
 
 def pools_of(devices: Iterable[PciDevice]) -> tuple[Pool, ...]:
     """The pools of one host's devices that can be given out (available, condition ok), in ``pool_order``.
 
-    What tells pools apart is ``pool_of``; the grouped query over ``pci_devices`` makes the same pools from the rows.
+    ``devices`` are all of the host's: those given away count in the sizes of groups. What tells pools apart is ``pool_key``; the
+    grouped query over ``pci_devices`` makes the same pools from the rows.
     """
     members: dict[Hashable, list[PciDevice]] = {}
     for device in devices:
-        if is_free(device):
-            members.setdefault(pool_key(device), []).append(device)
-    return tuple(sorted((pool_of(group) for group in members.values()), key=pool_order))
+        members.setdefault(pool_key(device), []).append(device)
+    return assembled(_part(family) for family in members.values())
 
 
-def pool_of(members: Sequence[PciDevice]) -> Pool:
-    """The pool of devices that belong to one. Each part comes from its row: the ids, ``numa_node`` and ``dev_type`` from the
-    columns; ``address`` from ``parent_addr``, else ``address``; ``tags`` from ``pool_tags``, all of them;
-    ``parent_ifname`` and ``rp_uuid`` from ``extra_info``."""
+def assembled(parts: Iterable[Part]) -> tuple[Pool, ...]:
+    """The pools of one host that have free devices, with their groups, in ``pool_order``. No two parts have the same key."""
+    parts = tuple(parts)
+    sizes: Counter[tuple[Level, str, Hashable]] = Counter()
+    for part in parts:
+        for level, name in _places(part):
+            sizes[level, name, part.pool.kind] += part.devices
+    pools = [
+        replace(part.pool, groups=tuple(Group(*place, sizes[(*place, part.pool.kind)]) for place in _places(part)))
+        for part in parts
+        if part.pool.count
+    ]
+    return tuple(sorted(pools, key=pool_order))
+
+
+def _part(members: Sequence[PciDevice]) -> Part:
+    """Each part of a pool comes from its rows: the ids, ``numa_node`` and ``dev_type`` from the columns; ``address`` from
+    ``parent_addr``, else ``address``; ``tags`` from ``pool_tags``, all of them; the others from ``extra_info``."""
     device = members[0]
-    return Pool(
+    pool = Pool(
         vendor_id=device.vendor_id,
         product_id=device.product_id,
         numa_node=device.numa_node,
         dev_type=device.dev_type,
         address=device.parent_addr or device.address,
-        count=len(members),
-        tags=dict(device.pool_tags),
+        count=sum(is_free(member) for member in members),
+        tags=device.pool_tags,
         parent_ifname=device.extra_info.get("parent_ifname"),
         rp_uuid=device.extra_info.get("rp_uuid"),
     )
+    fabric, switch = (
+        min((name for member in members if (name := member.extra_info.get(key))), default=None)
+        for key in ("fabric", "switch")
+    )
+    return Part(pool, len(members), fabric, switch)
+
+
+def _places(part: Part) -> Iterator[tuple[Level, str]]:
+    """Level and name of each group that the devices belong to, the widest first."""
+    if part.fabric is not None:
+        yield Level.FABRIC, part.fabric
+    if part.pool.numa_node is not None:
+        yield Level.NODE, str(part.pool.numa_node)
+    if part.switch is not None:
+        yield Level.SWITCH, part.switch
+    if part.pool.dev_type in VIRTUAL:
+        yield Level.CARD, part.pool.address
 
 
 def is_free(device: PciDevice) -> bool:
@@ -83,7 +151,7 @@ def pool_order(pool: Pool) -> tuple[int | str, ...]:
     """Sort key, different for all pools of a host: devices with fewer tags are used first, so that tagged ones stay for those
     who ask for them; then by address."""
     return (
-        len(pool.tags) + (pool.parent_ifname is not None) + (pool.rp_uuid is not None),
+        tag_count(pool),
         pool.address,
         pool.product_id,
         pool.dev_type,
@@ -96,16 +164,26 @@ def pool_order(pool: Pool) -> tuple[int | str, ...]:
     )
 
 
+def tag_count(pool: Pool) -> int:
+    """How many things set a pool's devices apart from plain ones: the fewer, the sooner they are used."""
+    return len(pool.tags) + (pool.parent_ifname is not None) + (pool.rp_uuid is not None)
+
+
 def pool_key(member: PciDevice | Pool) -> Hashable:
     """What devices of one pool have in common, for looking up: equal for a pool and its devices."""
-    pool = member if isinstance(member, Pool) else pool_of([member])
+    if isinstance(member, Pool):
+        address, tags = member.address, member.tags
+        parent_ifname, rp_uuid = member.parent_ifname, member.rp_uuid
+    else:
+        address, tags = member.parent_addr or member.address, member.pool_tags
+        parent_ifname, rp_uuid = member.extra_info.get("parent_ifname"), member.extra_info.get("rp_uuid")
     return (
-        pool.vendor_id,
-        pool.product_id,
-        pool.numa_node,
-        pool.dev_type,
-        pool.address,
-        frozenset(pool.tags.items()),
-        pool.parent_ifname,
-        pool.rp_uuid,
+        member.vendor_id,
+        member.product_id,
+        member.numa_node,
+        member.dev_type,
+        address,
+        frozenset(tags.items()),
+        parent_ifname,
+        rp_uuid,
     )

@@ -15,7 +15,18 @@ _RECORD_FIELDS = frozenset(field.name for field in fields(PciDevice)) - {"manage
 _KEPT_FROM_REPORTS = frozenset({"id", "uuid", "compute_node_id", "status", "instance_uuid", "request_id", "extra_info"})
 _FROM_SPEC = frozenset({"pool_tags", "resource_class", "traits", "one_time_use", "serial", "condition", "stale_update"})
 _REPORTED_EXTRAS = frozenset(
-    {"capabilities", "parent_ifname", "mac_address", "managed", "live_migratable", "driver", "iommu_group"}
+    {
+        "capabilities",
+        "parent_ifname",
+        "mac_address",
+        "managed",
+        "live_migratable",
+        "driver",
+        "iommu_group",
+        "pcie_path",
+        "switch",
+        "fabric",
+    }
 )
 
 

@@ -22,7 +22,7 @@ def consumed(state: HostState, spec: RequestSpec, packing: bool) -> HostState:
     What no enabled filter asked for and doesn't fit is left out: the claim decides it.
     """
     topology, pools = state.numa, state.pools
-    fitted = _fitted(state, spec, packing)
+    fitted = fitted_on(state, spec, packing)
     if fitted is not None:
         if topology is not None and fitted.guest is not None:
             topology = with_usage(topology, (fitted.guest,))
@@ -56,7 +56,8 @@ def without(pools: Sequence[Pool], choice: Choice) -> tuple[Pool, ...]:
     return tuple(left)
 
 
-def _fitted(state: HostState, spec: RequestSpec, packing: bool) -> ServerFit | None:
+def fitted_on(state: HostState, spec: RequestSpec, packing: bool) -> ServerFit | None:
+    """Where on the host the server will lie and what it will be given, as far as is known now; None: it doesn't fit."""
     # Without NUMATopologyFilter the cells may not fit; the devices are counted all the same.
     for guest in (spec.numa_topology, None) if spec.numa_topology is not None else (None,):
         answer = fit_server(

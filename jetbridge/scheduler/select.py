@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any, Protocol
@@ -14,8 +14,9 @@ from jetbridge.model.context import RequestContext
 from jetbridge.model.host_state import HostState
 from jetbridge.model.request_spec import RequestSpec
 from jetbridge.model.verdict import MOST_HOSTS_NAMED, Selection, VerdictGroup
+from jetbridge.pci.fit import explained
 from jetbridge.reasons import Reason
-from jetbridge.scheduler.consume import consumed
+from jetbridge.scheduler.consume import consumed, fitted_on
 from jetbridge.scheduler.explain import summary
 from jetbridge.scheduler.filters.base import HostFilter
 from jetbridge.scheduler.memo import Answer, Memo, Question
@@ -98,6 +99,7 @@ def select_destinations(
         if not best:
             which = f"For server {number} of {len(specs)} in the request: " if len(specs) > 1 else ""
             return Outcome(None, verdicts, which + _why(spec, verdicts[spec.instance_uuid]))
+        verdicts[spec.instance_uuid] = _with_choice(verdicts[spec.instance_uuid], best[0], spec, choosing.packing)
         selections.append(tuple(_selection(state) for state in best))
         if number < len(specs):
             at = next(at for at, state in enumerate(current) if state is best[0])
@@ -145,6 +147,26 @@ def grouped(judged: Judged) -> tuple[VerdictGroup, ...]:
     return tuple(
         VerdictGroup(filter, reason, count, tuple(names[filter, reason])) for (filter, reason), count in counts.items()
     )
+
+
+def _with_choice(
+    groups: Sequence[VerdictGroup], chosen: HostState, spec: RequestSpec, packing: bool
+) -> tuple[VerdictGroup, ...]:
+    """The host that was chosen as a group of its own, which tells the devices the server gets there and why those."""
+    fitted = fitted_on(chosen, spec, packing) if spec.pci_requests else None
+    if fitted is None or not fitted.choice.takes:
+        return tuple(groups)
+    told: list[VerdictGroup] = []
+    for group in groups:
+        if group.passed:
+            text = f"chosen: {explained(spec.pci_requests, fitted.choice)}"
+            told.append(VerdictGroup(None, Reason("chosen", text), 1, (chosen.host,)))
+            if group.host_count == 1:
+                continue
+            others = tuple(host for host in group.hosts if host != chosen.host)
+            group = replace(group, host_count=group.host_count - 1, hosts=others)
+        told.append(group)
+    return tuple(told)
 
 
 def in_order(judged: Judged, spec: RequestSpec, choosing: Choosing) -> Iterator[HostState]:

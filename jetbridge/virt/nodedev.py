@@ -285,7 +285,7 @@ def host_report(documents: Sequence[str], files: HostFiles, *, host: str = "this
 
     Beyond the keys of the field each carries ``serial`` (text or None), ``driver`` and ``iommu_group`` (text, empty when
     there is none), ``iommu_members`` (addresses), ``class`` and, where known, ``pcie_path`` (the bridges above it, from
-    the root down) and ``fabric``. Raises ProbeFailed when the documents are partial or one is malformed, and
+    the root down), ``switch`` (the nearest of them that has another card below it too) and ``fabric``. Raises ProbeFailed when the documents are partial or one is malformed, and
     PciDeviceNotFoundById when the kernel lists a VF that its PF doesn't know.
     """
     check_complete(documents, files, host=host)
@@ -305,6 +305,7 @@ class _Report:
                 self._net.setdefault(device.parent, device.net)
             if device.vdpa is not None and (owner := self._pci_owner(device)):
                 self._vdpa.add(owner)
+        self._cards_below = self._below()
         self._vf_numbers: dict[str, Mapping[str, int]] = {}
         self._pf_netdevs: dict[str, tuple[str | None, str | None]] = {}
 
@@ -352,7 +353,9 @@ class _Report:
         row["iommu_members"] = list(pci.iommu_members)
         row["class"] = pci.class_code or ""
         if path := self._pcie_path(device):
-            row["pcie_path"] = path
+            row["pcie_path"] = "/".join(path)
+        if switch := next((bridge for bridge in reversed(path) if len(self._cards_below[bridge]) > 1), None):
+            row["switch"] = switch
         if fabric := (self._files.read_text(f"{PCI_DEVICES}/{pci.address}/fabric") or "").strip():
             row["fabric"] = fabric
         return row
@@ -395,7 +398,8 @@ class _Report:
             raise PciDeviceNotFoundById(id=pci.address)
         return number
 
-    def _pcie_path(self, device: NodeDevice) -> str:
+    def _pcie_path(self, device: NodeDevice) -> list[str]:
+        """The bridges above, from the root down."""
         bridges: list[str] = []
         seen = {device.name}
         above = self._by_name.get(device.parent or "")
@@ -403,4 +407,14 @@ class _Report:
             seen.add(above.name)
             bridges.append(above.pci.address)
             above = self._by_name.get(above.parent or "")
-        return "/".join(reversed(bridges))
+        return bridges[::-1]
+
+    def _below(self) -> Mapping[str, set[str]]:
+        """By bridge, the cards below it: functions of one slot are one card, and so are a PF and its VFs."""
+        cards: dict[str, set[str]] = {}
+        for device in self._devices:
+            if device.pci and not device.pci.is_bridge:
+                card = (device.pci.parent_addr or device.pci.address).rpartition(".")[0]
+                for bridge in self._pcie_path(device):
+                    cards.setdefault(bridge, set()).add(card)
+        return cards

@@ -147,7 +147,11 @@ def hosts_devices(draw: st.DrawFn) -> list[dict[str, Any]]:
             "status": draw(st.sampled_from([Status.AVAILABLE, Status.AVAILABLE, Status.ALLOCATED, Status.UNCLAIMABLE])),
             "condition": draw(st.sampled_from([Condition.OK, Condition.OK, Condition.CLEANING])),
             "pool_tags": draw(tags),
-            "extra_info": draw(st.sampled_from([{}, {"parent_ifname": "e1"}, {"rp_uuid": "r1"}])),
+            "extra_info": draw(
+                st.sampled_from(
+                    [{}, {"parent_ifname": "e1"}, {"rp_uuid": "r1"}, {"fabric": "f"}, {"switch": "0000:01:00.0"}]
+                )
+            ),
         }
         for slot in addresses
     ]
@@ -165,7 +169,9 @@ def test_the_grouped_query_makes_the_pools_of_the_pure_function(
     )
     stored(database, *(device(host, **values) for values in drawn))
     with database.read() as conn:
-        assert pci_devices.pools(conn).get(host, ()) == pools_of(pci_devices.of_host(conn, host))
+        grouped, pure = pci_devices.pools(conn).get(host, ()), pools_of(pci_devices.of_host(conn, host))
+    assert grouped == pure
+    assert [pool.groups for pool in grouped] == [pool.groups for pool in pure]
 
 
 def test_the_listing_names_host_and_server(database: Database, host: int) -> None:

@@ -104,3 +104,8 @@ def test_a_fault_is_told_whole() -> None:
     whole = "No valid host was found. Last failure: start_domain failed on h1: IOMMU group 7 of 0000:01:00.0"
     assert f"fault: {whole}" in told(fault=cut, details=whole)
     assert f"fault: {cut}" in told(fault=cut, details=None)
+
+
+def test_what_was_chosen_is_told_with_its_devices() -> None:
+    text = told(verdict(passed=True, rule="chosen", text="chosen: GPU gets 0000:01:00.0"))
+    assert "1 host passed every filter and was chosen: GPU gets 0000:01:00.0" in text

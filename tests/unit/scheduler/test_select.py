@@ -18,6 +18,7 @@ from jetbridge.model.host_state import HostState
 from jetbridge.model.request_spec import RequestSpec
 from jetbridge.pci.device import DeviceType
 from jetbridge.pci.fit import Choice, fit
+from jetbridge.pci.pool import Group, Level
 from jetbridge.pci.wanted import Wanted
 from jetbridge.scheduler.consume import consumed, without
 from jetbridge.scheduler.filters.load import load_filters
@@ -167,11 +168,23 @@ def test_verdicts_are_grouped_by_identical_answer_and_name_the_first_hundred() -
     """Hosts that differ and are refused for the same reason are one group, wherever they stand; those that pass are another."""
     states = [state(f"h{at:03}", at, memory_mb_used=at, pools=gpus(2) if at % 5 == 0 else ()) for at in range(300)]
     asked = spec(request())
-    passed, refused = choose(states, [asked]).verdicts[asked.instance_uuid]
-    assert (passed.filter, passed.reason, passed.host_count) == (None, None, 60)
-    assert passed.hosts == tuple(one.host for one in states[::5])
+    chosen, passed, refused = choose(states, [asked]).verdicts[asked.instance_uuid]
+    assert (passed.filter, passed.reason, passed.host_count) == (None, None, 59)
+    assert (*chosen.hosts, *passed.hosts) == tuple(one.host for one in states[::5])
     assert (refused.filter, refused.host_count, len(refused.hosts)) == ("PciPassthroughFilter", 240, 100)
     assert refused.hosts == tuple(one.host for one in states if one.pools == ())[:100]
+
+
+def test_the_verdict_of_the_chosen_host_tells_its_devices_and_why() -> None:
+    pair = tuple(replace(each, groups=(Group(Level.SWITCH, "0000:80:00.0", 2),)) for each in gpus(2))
+    states = [state(f"h{at}", at, pools=pair) for at in range(3)]
+    asked = spec(request(2))
+    chosen, others = choose(states, [asked]).verdicts[asked.instance_uuid]
+    assert (chosen.passed, chosen.host_count, chosen.hosts) == (True, 1, ("h0",))
+    assert chosen.reason is not None
+    assert chosen.reason.rule == "chosen"
+    assert chosen.reason.text == ("chosen: GPU gets 0000:01:00.0, 0000:02:00.0 (2 of 2 on PCIe switch 0000:80:00.0)")
+    assert (others.passed, others.reason, others.host_count, others.hosts) == (True, None, 2, ("h1", "h2"))
 
 
 @settings(max_examples=200, deadline=None)

@@ -185,6 +185,33 @@ def test_the_report_of_the_lab(tmp_path: Path) -> None:
     assert not [row for row in rows.values() if row["dev_type"] == "vdpa"]
 
 
+def test_a_switch_is_the_nearest_bridge_with_another_card_below(tmp_path: Path) -> None:
+    """Functions of one slot are one card, and so are a PF and its VFs; a root port has one card and is no switch."""
+    connection, files = opened(
+        tmp_path,
+        """
+        devices:
+          - {address: "0000:41:00.0", vendor_id: 10de, product_id: 1eb8, switch: "0000:40:00.0"}
+          - {address: "0000:41:00.1", vendor_id: 10de, product_id: 10f8, switch: "0000:40:00.0"}
+          - {address: "0000:42:00.0", vendor_id: 10de, product_id: 1eb8, switch: "0000:40:00.0"}
+          - {address: "0000:81:00.0", vendor_id: 10de, product_id: 1eb8, switch: "0000:80:00.0"}
+          - {address: "0000:81:00.1", vendor_id: 10de, product_id: 10f8, switch: "0000:80:00.0"}
+          - address: "0000:a1:00.0"
+            vendor_id: 15b3
+            product_id: 101b
+            switch: "0000:a0:00.0"
+            pf: {vfs: 2, vf_product_id: 101c}
+        """,
+    )
+    found = {row["address"]: row.get("switch") for row in host_report(connection.node_devices(), files)}
+    assert {address: found[address] for address in found if address[5:7] in ("41", "42", "81", "a1")} == {
+        "0000:41:00.0": "0000:40:00.0",
+        "0000:41:00.1": "0000:40:00.0",
+        "0000:42:00.0": "0000:40:00.0",
+        **dict.fromkeys(("0000:81:00.0", "0000:81:00.1", "0000:a1:00.0", "0000:a1:00.1", "0000:a1:00.2")),
+    }
+
+
 def test_vpd_vdpa_and_fabric(tmp_path: Path) -> None:
     connection, files = opened(tmp_path, "hardware: [connectx6, h100x8]")
     rows = {row["address"]: row for row in host_report(connection.node_devices(), files)}
