@@ -7,8 +7,8 @@ from alembic import op
 
 from jetbridge.db.types import short_text
 
-revision = "0007"
-down_revision = "0006"
+revision = "0008"
+down_revision = "0007"
 branch_labels = None
 depends_on = None
 
