@@ -12,7 +12,7 @@ from functools import cache
 
 from oslo_config import cfg, types
 
-from jetbridge.config import accelerator_options, placement_options
+from jetbridge.config import accelerator_options, placement_options, rabbit_options
 from jetbridge.config.setting import CpuSet, Setting
 
 
@@ -360,6 +360,7 @@ SETTINGS: tuple[Setting, ...] = (
     *_compute(),
     *_vgpu(),
     *_services(),
+    *rabbit_options.SETTINGS,
     *_database(),
     *accelerator_options.SETTINGS,
     *placement_options.SETTINGS,
@@ -368,7 +369,7 @@ SETTINGS: tuple[Setting, ...] = (
 SECTIONS_WITHOUT_OPTIONS_YET = ("neutron",)
 """Sections for parts that this version doesn't have: read, and what they say has no effect."""
 
-SECTIONS_OF_FILES_ALONE = ("database", "cyborg", "placement")
+SECTIONS_OF_FILES_ALONE = ("database", "cyborg", "placement", rabbit_options.SECTION)
 """Not for fleet files, and never suggested to be taken over from another system's file."""
 
 NO_EFFECT_YET = frozenset({("scheduler", "max_placement_results"), ("DEFAULT", "migrate_max_retries")})

@@ -44,6 +44,12 @@ class Settings:
     host: str | None = None  # this machine's name as a compute host; None: what the system calls it
     debug: bool = False
     transport_url: str | None = field(default=None, repr=False)  # holds a password; None: everything in one process
+    # [oslo_messaging_rabbit]
+    oslo_messaging_rabbit_ssl: bool = False
+    oslo_messaging_rabbit_ssl_ca_file: str | None = None
+    oslo_messaging_rabbit_ssl_cert_file: str | None = None
+    oslo_messaging_rabbit_ssl_key_file: str | None = None
+    oslo_messaging_rabbit_ssl_version: str | None = None
     # [libvirt]
     connection_uri: str = "qemu:///system"
     virt_type: str = "kvm"

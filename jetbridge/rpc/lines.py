@@ -11,10 +11,12 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import kombu
 from kombu.exceptions import KombuError
+
+from jetbridge.rpc.tls import Tls
 
 CONNECT_SECONDS = 5.0
 CONFIRM_SECONDS = 20.0
@@ -26,9 +28,10 @@ class _Returned(Exception):
 
 
 class _Line:
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, tls: Tls | None) -> None:
         self.connection = kombu.Connection(
             url,
+            ssl=False if tls is None else tls.of_connection(urlsplit(url).hostname or ""),
             connect_timeout=CONNECT_SECONDS,
             heartbeat=0,
             transport_options={
@@ -67,8 +70,9 @@ def _returned(*what: object) -> None:
 class Lines:
     """``urls`` of one RabbitMQ, or of the nodes of a cluster: the next is tried when one fails."""
 
-    def __init__(self, urls: tuple[str, ...], exchange: str) -> None:
+    def __init__(self, urls: tuple[str, ...], exchange: str, tls: Tls | None = None) -> None:
         self._urls = urls
+        self._tls = tls
         self._exchange = kombu.Exchange(exchange, type="topic", durable=True)
         self._idle: queue.LifoQueue[_Line] = queue.LifoQueue()
         self._failures = 0
@@ -77,7 +81,7 @@ class Lines:
         """Connect to any of them. Raises what the last one said."""
         for number, url in enumerate(self._urls, 1):
             try:
-                self._idle.put(_Line(url))
+                self._idle.put(_Line(url, self._tls))
                 return
             except (*_failures(url), KombuError, OSError):
                 if number == len(self._urls):
@@ -128,7 +132,7 @@ class Lines:
         try:
             line = self._idle.get_nowait()
         except queue.Empty:
-            line = _Line(url)
+            line = _Line(url, self._tls)
         try:
             line.publish(exchange, name, body, lives)
         except BaseException:

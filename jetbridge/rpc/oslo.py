@@ -21,6 +21,7 @@ from jetbridge.rpc import wire
 from jetbridge.rpc.bus import Handler, Payload
 from jetbridge.rpc.messages import about, plain_message, sent, target_name
 from jetbridge.rpc.rabbit import Delivery, Receiver, Sender, open_transport
+from jetbridge.rpc.tls import Tls
 from jetbridge.rpc.wire import Envelope
 
 logger = logging.getLogger(__name__)
@@ -50,6 +51,7 @@ class OsloBus:
         seams: Seams = Seams(),
         clock: Callable[[], float] = time.time,
         *,
+        tls: Tls | None = None,
         served: Served = anyone,
         call_workers: int = 8,
         drain_seconds: float = DRAIN_SECONDS,
@@ -60,7 +62,7 @@ class OsloBus:
         self._clock = clock
         self._served = served
         self._drain_seconds = drain_seconds
-        self._transport, self._lines = open_transport(url)
+        self._transport, self._lines = open_transport(url, tls)
         self._sender = Sender(self._transport, self._lines)
         self._receiver = Receiver(self._transport, self._lines, self._delivered)
         self._handlers: dict[str, tuple[str, str | None, Mapping[str, Handler]]] = {}

@@ -26,6 +26,7 @@ from oslo_config import cfg
 
 from jetbridge.errors import InvalidConfiguration, ServiceUnavailable
 from jetbridge.rpc.lines import Lines, amqp_url
+from jetbridge.rpc.tls import GROUP, Tls
 
 with warnings.catch_warnings():
     # It imports eventlet, which nothing here uses and which deplores itself on everybody's terminal.
@@ -51,14 +52,15 @@ _OPTIONS: Mapping[str, object] = {
 }
 
 
-def open_transport(url: str) -> tuple[Any, Lines]:
+def open_transport(url: str, tls: Tls | None = None) -> tuple[Any, Lines]:
     """What receives and what sends; they connect when they are first used. Raises ``InvalidConfiguration``."""
     conf = cfg.ConfigOpts()
     conf([], project="jetbridge", default_config_files=[], default_config_dirs=[])
-    group = "oslo_messaging_rabbit"
-    conf.register_opts([*impl_rabbit.rabbit_opts, *amqp.amqp_opts], group=group)
-    for name, value in _OPTIONS.items():
-        conf.set_override(name, value, group=group)
+    conf.register_opts([*impl_rabbit.rabbit_opts, *amqp.amqp_opts], group=GROUP)
+    if tls is not None:
+        tls.check()
+    for name, value in {**_OPTIONS, **(tls.options() if tls else {})}.items():
+        conf.set_override(name, value, group=GROUP)
     try:
         parsed = oslo_messaging.TransportURL.parse(conf, url)
         if not url.startswith("rabbit://"):
@@ -70,7 +72,7 @@ def open_transport(url: str) -> tuple[Any, Lines]:
         )
         if not urls:
             raise ValueError("it names no host")
-        return oslo_messaging.get_rpc_transport(conf, parsed), Lines(urls, EXCHANGE)
+        return oslo_messaging.get_rpc_transport(conf, parsed), Lines(urls, EXCHANGE, tls)
     except (ValueError, TypeError, oslo_messaging.MessagingException) as error:
         raise InvalidConfiguration(
             reason=f"[DEFAULT]transport_url can't be used: {error}; write rabbit://USER:PASSWORD@HOST:5672/"

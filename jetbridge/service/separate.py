@@ -6,6 +6,7 @@ import logging
 from concurrent.futures import Executor
 from typing import ClassVar
 
+from jetbridge.config.settings import Settings
 from jetbridge.db import services
 from jetbridge.db.clock import utcnow
 from jetbridge.db.engine import Database
@@ -13,6 +14,7 @@ from jetbridge.errors import InvalidConfiguration, NotFound
 from jetbridge.placement.session import is_external
 from jetbridge.rpc.bus import Bus
 from jetbridge.rpc.oslo import OsloBus
+from jetbridge.rpc.tls import Tls
 from jetbridge.service.process import Process
 from jetbridge.service.statedir import numbered
 
@@ -57,7 +59,7 @@ class SeparateProcess(Process):
         logger.info("jetbridge %s as %s, database %s", numbered(self.role, number), self.name, self.database.shown_url)
 
     def _connect(self, url: str, executor: Executor) -> Bus:
-        bus = OsloBus(url, executor, self.seams, served=self._is_served)
+        bus = OsloBus(url, executor, self.seams, tls=_tls(self.settings), served=self._is_served)
         try:
             bus.start()
         except BaseException:
@@ -82,3 +84,16 @@ class SeparateProcess(Process):
             except NotFound:
                 return False
         return service.is_alive(utcnow(), self.settings.service_down_time)
+
+
+def _tls(settings: Settings) -> Tls | None:
+    if not settings.oslo_messaging_rabbit_ssl:
+        return None
+    if settings.oslo_messaging_rabbit_ssl_ca_file is None:
+        logger.warning("[oslo_messaging_rabbit]ssl_ca_file is not set: RabbitMQ's certificate is not checked")
+    return Tls(
+        ca_file=settings.oslo_messaging_rabbit_ssl_ca_file,
+        cert_file=settings.oslo_messaging_rabbit_ssl_cert_file,
+        key_file=settings.oslo_messaging_rabbit_ssl_key_file,
+        version=settings.oslo_messaging_rabbit_ssl_version,
+    )

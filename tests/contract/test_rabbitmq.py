@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from jetbridge.errors import InvalidConfiguration, MessageTimeout, ServiceUnavai
 from jetbridge.model.context import RequestContext
 from jetbridge.rpc.bus import Payload
 from jetbridge.rpc.oslo import OsloBus
+from jetbridge.rpc.tls import Tls
+from tests.servers.certificates import Certificates
 from tests.servers.rabbitmq import RabbitNode, free_port
 
 CONTEXT = RequestContext("u", "p", frozenset({"admin"}), "req-1")
@@ -199,6 +202,47 @@ def test_a_wrong_password_is_said(rabbit: RabbitNode) -> None:
         with pytest.raises(ServiceUnavailable, match="ACCESS_REFUSED") as caught:
             bus.start()
         assert "wrong" not in caught.value.message.replace("wrong?", "")
+
+
+@pytest.mark.filterwarnings("ignore:ssl.PROTOCOL_TLS:DeprecationWarning")
+@pytest.mark.parametrize("version", [None, "TLSv1_2", "SSLv23"])
+def test_messages_go_over_tls(rabbit: RabbitNode, version: str | None) -> None:
+    mine = rabbit.certificates
+    tls = Tls(mine.ca_file, mine.cert_file, mine.key_file, version)
+    processes = [Process(rabbit.tls_url, tls=tls) for _ in range(2)]
+    try:
+        for process in processes:
+            process.bus.start()
+        sender, receiver = processes
+        receiver.bus.serve("conductor", {"note": receiver.note})
+        sender.cast("note", number=1)
+        assert receiver.arrived.get(timeout=WAIT) == {"number": 1}
+        assert sender.call("note", number=2) == {}
+        assert receiver.arrived.get(timeout=WAIT) == {"number": 2}
+    finally:
+        for process in processes:
+            process.close()
+        rabbit.forget(*QUEUES[:1])
+
+
+def test_a_rabbitmq_that_somebody_else_signed_is_refused(rabbit: RabbitNode, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        bus = OsloBus(rabbit.tls_url, pool, tls=Tls(Certificates(tmp_path).ca_file))
+        with pytest.raises(ServiceUnavailable, match=r"certificate verify failed"):
+            bus.start()
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({"ca_file": "/none.pem"}, r"ssl_ca_file = /none.pem can't be used: .*No such file"),
+        ({"cert_file": "/none.pem"}, r"ssl_cert_file = /none.pem .* can't be used: .*No such file"),
+        ({"key_file": "/none.pem"}, r"ssl_key_file is set without .*ssl_cert_file"),
+    ],
+)
+def test_files_for_tls_that_cannot_be_used_are_named(files: dict[str, str], told: str) -> None:
+    with ThreadPoolExecutor(1) as pool, pytest.raises(InvalidConfiguration, match=told):
+        OsloBus("rabbit://h/", pool, tls=Tls(**files))
 
 
 @pytest.mark.parametrize("url", ["", "127.0.0.1", "kafka://h", "rabbit://h:port/"])

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import kombu
 
+from tests.servers.certificates import Certificates
+
 # The scripts of the Debian package that don't change to the user rabbitmq.
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 START_SECONDS = 120.0
@@ -31,11 +33,13 @@ def free_port() -> int:
 
 
 class RabbitNode:
-    """``url`` is a transport_url. ``restart`` keeps address and durable queues."""
+    """``url`` is a transport_url, ``tls_url`` one for TLS, by ``certificates``. ``restart`` keeps address and durable queues."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="jetbridge-rabbitmq-"))
         self.port = free_port()
+        self.tls_port = free_port()
+        self.certificates = Certificates(self.folder)
         self._name_port = free_port()
         self._names: subprocess.Popen[bytes] | None = None
         self._node: subprocess.Popen[bytes] | None = None
@@ -44,10 +48,20 @@ class RabbitNode:
             os.chown(self.folder, nobody.pw_uid, nobody.pw_gid)
 
     @property
+    def tls_url(self) -> str:
+        return f"rabbit://guest:guest@127.0.0.1:{self.tls_port}/"
+
+    @property
     def url(self) -> str:
         return f"rabbit://guest:guest@127.0.0.1:{self.port}/"
 
     def start(self) -> None:
+        certificates = self.certificates
+        (self.folder / "rabbitmq.conf").write_text(
+            f"listeners.ssl.default = 127.0.0.1:{self.tls_port}\nssl_options.cacertfile = {certificates.ca_file}\n"
+            f"ssl_options.certfile = {certificates.cert_file}\nssl_options.keyfile = {certificates.key_file}\n"
+            "ssl_options.verify = verify_peer\nssl_options.fail_if_no_peer_cert = false\n"
+        )
         if self._names is None:
             # Erlang's name service would be started as a daemon that nobody ends.
             names = shutil.which("epmd")
@@ -121,7 +135,7 @@ class RabbitNode:
             "RABBITMQ_DIST_PORT": str(free_port()),
             "RABBITMQ_MNESIA_BASE": f"{folder}/data",
             "RABBITMQ_LOG_BASE": f"{folder}/log",
-            "RABBITMQ_CONFIG_FILE": f"{folder}/none",
+            "RABBITMQ_CONFIG_FILE": f"{folder}/rabbitmq.conf",
             "RABBITMQ_CONF_ENV_FILE": f"{folder}/none.env",
             "RABBITMQ_ENABLED_PLUGINS_FILE": f"{folder}/plugins",
             "RABBITMQ_PID_FILE": f"{folder}/pid",
