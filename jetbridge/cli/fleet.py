@@ -39,6 +39,8 @@ def reload(
         if answer.get(what):
             moved = True
             typer.echo(f"{what}: {', '.join(answer[what])}")
+    if answer.get("unserved"):
+        typer.echo(f"unserved: {', '.join(answer['unserved'])} (no jetbridge compute picks them by --host)")
     if not moved:
         typer.echo("nothing has changed")
 

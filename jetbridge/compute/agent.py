@@ -33,8 +33,12 @@ Background = Callable[[Callable[[], None]], None]
 class ComputeAgent:
     """It has no thread and no timer of its own: handlers run where the bus runs them, the rest where the service calls it."""
 
-    def __init__(self, host: AgentHost, background: Background) -> None:
+    def __init__(
+        self, host: AgentHost, background: Background, of_process: Mapping[str, Handler] | None = None
+    ) -> None:
+        """``of_process``: what its process answers in the name of any of its hosts."""
         self.host = host
+        self._of_process = of_process or {}
         self._background = background
         self._waits = power.StopWaits()
         self._guard = threading.Lock()
@@ -88,6 +92,7 @@ class ComputeAgent:
             "domain_xml": self._domain_xml,
             "update_resources": self._update_resources,
             "scan": self._scan,
+            **self._of_process,
         }
 
     # --- life of a server ---

@@ -19,7 +19,7 @@ compute        console_output           server_uuid, length (lines or None) -> {
 compute        domain_xml               server_uuid -> {"xml": str}
 compute        update_resources         {} -> {}      (one inventory pass now)
 compute        scan                     {} -> {"functions": [...]}      (every PCI function of the host)
-fleet          reload                   {} -> {"added": [...], "removed": [...], "changed": [...]}
+compute        reload_fleet             check_only: bool -> {"added", "removed", "changed", "left_out": [...]}   (of all hosts of the process)
 =============  =======================  =====================================================================
 
 SELECTION is ``Selection.to_message()``. Messages to ``compute`` name the host as ``server``.

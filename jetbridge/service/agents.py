@@ -6,7 +6,8 @@ import logging
 import os
 import shutil
 import socket
-from collections.abc import Callable, Collection, Iterable
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,7 +32,7 @@ from jetbridge.model.fleet import FleetHost
 from jetbridge.pci.alias import parse_aliases
 from jetbridge.pci.device_spec import parse_device_specs
 from jetbridge.placement.client import PlacementClient
-from jetbridge.rpc.bus import Bus, Payload
+from jetbridge.rpc.bus import Bus, Handler, Payload
 from jetbridge.service.ticker import Ticker
 from jetbridge.steps.runtime import Observer
 from jetbridge.virt.connection import HostFiles, HypervisorConnection
@@ -69,6 +70,7 @@ class AgentKit:
         settings: Settings,
         disk_gb: int,
         locks: ServerLocks | None = None,
+        of_process: Mapping[str, Handler] | None = None,
     ) -> ComputeAgent:
         host = AgentHost(
             name=name,
@@ -88,7 +90,7 @@ class AgentKit:
             observe=self.observe,
             locks=locks or ServerLocks(),
         )
-        return ComputeAgent(host, self._background)
+        return ComputeAgent(host, self._background, of_process)
 
     def _background(self, work: Callable[[], None]) -> None:
         try:
@@ -189,14 +191,21 @@ class FleetAgents:
         self._part = part
         self._fleet = part(fleet)
         self._hosts: dict[str, tuple[FleetHost, SimulatedConnection, HostFiles]] = {}
+        self._reloading = threading.Lock()
 
     def start(self) -> None:
         self._agents.start([self._open(host) for host in self._fleet.hosts])
 
     def reload(self, context: RequestContext, payload: Payload) -> Payload:
-        """Handler of ``fleet.reload``: the file is read and checked whole before anything changes. Options for everyone (aliases,
-        filters) count from the next start on."""
-        fleet = self._part(load_fleet(self._fleet.path))
+        """Handler of ``compute.reload_fleet``: the file is read and checked whole before anything changes, or with ``check_only`` nothing
+        does. ``left_out`` of the answer: its hosts that are not for this process. Options for everyone (aliases, filters) count from the
+        next start on."""
+        with self._reloading:
+            return self._reload(context, bool(payload.get("check_only", False)))
+
+    def _reload(self, context: RequestContext, check_only: bool) -> Payload:
+        whole = load_fleet(self._fleet.path)
+        fleet = self._part(whole)
         wanted = {host.name: host for host in fleet.hosts}
         settings = {name: self._settings(host) for name, host in wanted.items()}
         added = [name for name in wanted if name not in self._hosts]
@@ -209,6 +218,10 @@ class FleetAgents:
         for name in (*added, *changed):
             check_fleet_host(wanted[name])
             self._check_options(wanted[name], settings[name])
+        left_out = [host.name for host in whole.hosts if host.name not in wanted]
+        answer = {"added": added, "removed": removed, "changed": changed, "left_out": left_out}
+        if check_only:
+            return answer
         if fleet.config != self._fleet.config:
             logger.warning(
                 "%s: aliases, filters and weights of its config count from the next start of jetbridge on", fleet.path
@@ -226,14 +239,25 @@ class FleetAgents:
             len(removed),
             len(changed),
         )
-        return {"added": added, "removed": removed, "changed": changed}
+        return answer
 
     def _open(self, host: FleetHost) -> ComputeAgent:
         connection, files = open_fleet_host(host, self._folder)
         self._hosts[host.name] = (host, connection, files)
         settings = self._settings(host)
         check_host_options(host.name, settings, files)
-        return self._kit.agent(host.name, connection, files, settings, host.disk_gb)
+        return self._agent(host, connection, files, settings)
+
+    def _agent(
+        self,
+        host: FleetHost,
+        connection: SimulatedConnection,
+        files: HostFiles,
+        settings: Settings,
+        locks: ServerLocks | None = None,
+    ) -> ComputeAgent:
+        answers = {"reload_fleet": self.reload}
+        return self._kit.agent(host.name, connection, files, settings, host.disk_gb, locks, answers)
 
     def _check_options(self, host: FleetHost, settings: Settings) -> None:
         _, files = open_fleet_host(
@@ -253,7 +277,7 @@ class FleetAgents:
             self._agents[host.name].inventory()
             return
         locks = self._agents[host.name].host.locks if host.name in self._agents else None
-        self._agents.replace(self._kit.agent(host.name, connection, files, settings, host.disk_gb, locks))
+        self._agents.replace(self._agent(host, connection, files, settings, locks))
 
     def _remove(self, name: str) -> None:
         """A host that holds servers stays in the tables as down, so that they can be seen and deleted; others go."""

@@ -72,9 +72,7 @@ class AllInOne(Process):
         self._open_placement()
         self._open_bus(lambda executor: InProcessBus(executor, self.seams))
         self._serve_brain()
-        fleet = self._open_agents(hold=lambda name: None, part=lambda fleet: fleet)
-        if fleet is not None:
-            self.bus.serve("fleet", {"reload": fleet.reload})
+        self._open_agents(hold=lambda name: None, part=lambda fleet: fleet)
         self._reconcile(starting=True)
         self.ticker.add("requests", max(settings.update_resources_interval, 1), self._reconcile)
         self.ticker.add("purge", HOUR, self._purge, after=60)

@@ -46,8 +46,6 @@ class ComputeProcess(SeparateProcess):
         self._open()
         self._live()  # before the agents: a fleet takes a while to start, and must not count as silent meanwhile
         self._fleet_agents = self._open_agents(hold=self.state.hold_host, part=self._part)
-        if self._fleet_agents is not None and not self._patterns:
-            self.bus.serve("fleet", {"reload": self._fleet_agents.reload})
         return self.name
 
     def reload(self) -> None:

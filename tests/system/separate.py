@@ -6,11 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import httpx
 
@@ -30,7 +29,7 @@ from tests.system.cloud import DEADLINE, Cloud
 
 START_SECONDS = 120.0
 STOP_SECONDS = 60.0
-QUEUES = ("conductor", "scheduler", "fleet")
+QUEUES = ("conductor", "scheduler")
 
 
 class SeparateCloud(Cloud):
@@ -144,9 +143,6 @@ class SeparateCloud(Cloud):
                 bus.call(context, "compute", "update_resources", {}, source="test", server=host_name)
             finally:
                 bus.stop()
-
-    def reload(self, content: Mapping[str, Any]) -> dict[str, Any]:
-        raise NotImplementedError("computes of a part of the fleet reload by SIGHUP")
 
     def log(self) -> str:
         """Of all processes, by time."""

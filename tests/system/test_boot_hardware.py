@@ -31,7 +31,7 @@ def restart(cloud: Cloud, content: dict[str, object] | None = None) -> None:
 def test_f2_four_devices_removed_in_one_pass(launch: Launch) -> None:
     cloud = launch(fleet(host("h1", [gpu(bus) for bus in range(6)])))
     answer = cloud.reload(fleet(host("h1", [gpu(0), gpu(5)])))
-    assert answer == {"added": [], "removed": [], "changed": ["h1"]}
+    assert answer == {"added": [], "removed": [], "changed": ["h1"], "unserved": []}
     assert set(cloud.devices()) == {("h1", "0000:00:00.0"), ("h1", "0000:05:00.0")}
 
 
@@ -169,7 +169,7 @@ def test_a_reload_with_wrong_options_of_a_host_changes_nothing(
     assert len(cloud.devices()) == 2
     cloud.update_resources("h1")  # its agent still serves
     put_right = cloud.reload(fleet(host("h0", [gpu(1)]), host("h1", [gpu(1), gpu(2)])))
-    assert put_right == {"added": [], "removed": [], "changed": ["h1"]}
+    assert put_right == {"added": [], "removed": [], "changed": ["h1"], "unserved": []}
     assert len(cloud.devices("h1")) == 2
 
 
@@ -182,7 +182,7 @@ def test_wrong_aliases_of_one_host_are_refused_at_start(launch: Launch) -> None:
 def test_reload_adds_and_removes_hosts(launch: Launch) -> None:
     cloud = launch(fleet(host("h1", [gpu(1)])))
     answer = cloud.reload(fleet(host("h2", [gpu(1), gpu(2)])))
-    assert answer == {"added": ["h2"], "removed": ["h1"], "changed": []}
+    assert answer == {"added": ["h2"], "removed": ["h1"], "changed": [], "unserved": []}
     assert {name for name, _ in cloud.devices()} == {"h2"}
     server_id = boot(cloud, "GPU:2")
     assert cloud.show(server_id)["OS-EXT-SRV-ATTR:host"] == "h2"

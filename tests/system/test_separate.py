@@ -14,7 +14,7 @@ import pytest
 
 from jetbridge.config.settings import Settings
 from tests.servers.rabbitmq import RabbitNode
-from tests.system.cloud import fleet, gpu, host
+from tests.system.cloud import T4, fleet, gpu, host
 from tests.system.separate import SeparateCloud
 from tests.system.test_boot_races import boot_at_once, check_journals, delete_all
 
@@ -130,7 +130,7 @@ def test_a_compute_that_dies_leaves_nobody_without_an_answer_and_cleans_up_when_
 
 
 @pytest.mark.timeout(600)
-def test_what_runs_is_told_and_what_may_not_run_is_refused(begin: Begin) -> None:
+def test_what_runs_is_told_what_may_not_run_is_refused_and_all_read_the_fleet_again(begin: Begin) -> None:
     cloud = begin(fleet(host("h1", [gpu(1)]), host("h2", [gpu(1)])), QUICK)
     status = cloud.client.get(f"{cloud.url}/jetbridge/v1/status").json()
     up = {service["binary"]: 0 for service in status["services"]}
@@ -150,6 +150,14 @@ def test_what_runs_is_told_and_what_may_not_run_is_refused(begin: Begin) -> None
         assert process.stdout is not None
         process.stdout.close()
         assert words in (cloud.folder / f"{role}.stderr").read_text()
+    more = fleet(host("h1", [gpu(1), gpu(2)]), host("h2", []), host("h3", []))
+    assert cloud.reload(more) == {"added": [], "removed": [], "changed": ["h1", "h2"], "unserved": ["h3"]}
+    assert set(cloud.devices()) == {("h1", "0000:01:00.0"), ("h1", "0000:02:00.0")}
+    twice = [{**T4, "name": "GPU", "device_type": word} for word in ("type-PF", "type-VF")]
+    cloud.write_fleet(fleet(host("h1", []), host("h2", [], config={"pci": {"alias": twice}})))
+    refused = cloud.client.post(f"{cloud.url}/jetbridge/v1/fleet/reload")
+    assert (refused.status_code, len(cloud.devices())) == (400, 2), "what one refuses changes nothing of the other"
+    cloud.write_fleet(more)
     cloud.kill("conductor-2")
     told = cloud.until(
         lambda: [

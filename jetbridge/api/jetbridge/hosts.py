@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from fastapi import APIRouter
@@ -16,9 +17,12 @@ from jetbridge.db import services as service_rows
 from jetbridge.db.clock import utcnow
 from jetbridge.db.compute_nodes import ComputeNode
 from jetbridge.errors import Invalid, NotSupported, UnknownDestination
+from jetbridge.model.context import RequestContext
 from jetbridge.pci.device import Status
+from jetbridge.rpc.bus import Payload
 
 SCAN_SECONDS = 60.0
+RELOAD_SECONDS = 180.0
 
 
 def router(services: ApiServices) -> APIRouter:
@@ -102,9 +106,33 @@ def _add_actions(routes: APIRouter, services: ApiServices) -> None:
     @routes.post("/fleet/reload")
     def reload(context: ContextOf) -> Any:
         require_admin(context, "reloading the fleet file")
-        try:
-            return dict(services.bus.call(context, "fleet", "reload", {}, source="api"))
-        except UnknownDestination:
-            raise NotSupported(
-                reason="this service manages real hardware, there is no fleet file to reload (start it with --fleet FILE)"
-            ) from None
+        return reload_fleet(context, services)
+
+
+def reload_fleet(context: RequestContext, services: ApiServices) -> dict[str, list[str]]:
+    """Every process that serves hosts of a fleet reads the file again, after all have checked it: what one of them refuses changes nothing.
+    ``unserved``: hosts of the file that no process picks. Raises what the file's mistakes raise, ``NotSupported`` without a fleet."""
+    with services.database.read() as conn:
+        agents = service_rows.computes(conn)
+    now, patience = utcnow(), services.settings.service_down_time
+    checked: dict[str | None, str] = {}  # by process, the host in whose name it answers
+    for host, agent in sorted(agents.items()):
+        if agent.is_alive(now, patience) and agent.owner not in checked:
+            with suppress(UnknownDestination):  # real hardware, or a host whose agent could not start
+                _reload_process(context, services, host, check_only=True)
+                checked[agent.owner] = host
+    if not checked:
+        raise NotSupported(
+            reason="no compute that is up serves a fleet file, so there is none to reload (start it with --fleet FILE)"
+        )
+    answers = [_reload_process(context, services, host, check_only=False) for host in checked.values()]
+    told = {what: [name for answer in answers for name in answer[what]] for what in ("added", "removed", "changed")}
+    left_out = [set(answer["left_out"]) for answer in answers]
+    return {**told, "unserved": sorted(set.intersection(*left_out))}
+
+
+def _reload_process(context: RequestContext, services: ApiServices, host: str, *, check_only: bool) -> Payload:
+    payload = {"check_only": check_only}
+    return services.bus.call(
+        context, "compute", "reload_fleet", payload, source="api", server=host, timeout=RELOAD_SECONDS
+    )

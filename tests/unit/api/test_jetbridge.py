@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,10 @@ import pytest
 
 from jetbridge.api import network
 from jetbridge.api.jetbridge import hosts, servers, status
+from jetbridge.db import services as service_rows
+from jetbridge.errors import Invalid
+from jetbridge.model.context import RequestContext
+from jetbridge.rpc.bus import Payload
 from tests.unit.api.clouds import open_cloud
 from tests.unit.api.doors import Door, PasswordFile, open_door
 
@@ -82,10 +87,46 @@ def test_reload_without_a_fleet_says_how_to_have_one(door: Door) -> None:
     assert "--fleet" in answer.json()["error"]["message"]
 
 
-def test_reload_passes_on_what_the_fleet_answers(door: Door) -> None:
-    said: dict[str, Any] = {"added": ["h2"], "removed": [], "changed": []}
-    door.services.bus.serve("fleet", {"reload": lambda context, payload: said})
-    assert door.post("/jetbridge/v1/fleet/reload").json() == said
+class Computes:
+    """Processes with a part of a fleet each, and what they were asked for."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self.asked: list[tuple[str, bool]] = []
+
+    def add(self, owner: str, hosts: list[str], *, served: list[str], answer: dict[str, Any]) -> None:
+        self._door.services.database.write(
+            lambda conn: service_rows.register(conn, hosts, "nova-compute", "compute", owner, lambda: str(uuid.uuid4()))
+        )
+
+        def reload(context: RequestContext, payload: Payload) -> Payload:
+            self.asked.append((owner, payload["check_only"]))
+            if "error" in answer:
+                raise Invalid(reason=answer["error"])
+            return {"added": [], "removed": [], "changed": [], "left_out": [], **answer}
+
+        for name in served:
+            self._door.services.bus.serve("compute", {"reload_fleet": reload}, server=name)
+
+
+def test_reload_asks_every_process_once_after_all_have_checked_the_file(door: Door) -> None:
+    computes = Computes(door)
+    computes.add("p1", ["h1", "h2"], served=["h2"], answer={"changed": ["h1"], "left_out": ["h3", "h4"]})
+    computes.add("p2", ["h3"], served=["h3"], answer={"changed": ["h3"], "left_out": ["h1", "h2", "h4"]})
+    computes.add("real", ["metal"], served=[], answer={})
+    told = door.post("/jetbridge/v1/fleet/reload").json()
+    assert told == {"added": [], "removed": [], "changed": ["h1", "h3"], "unserved": ["h4"]}
+    assert computes.asked == [("p1", True), ("p2", True), ("p1", False), ("p2", False)]
+
+
+def test_reload_changes_nothing_when_one_process_refuses_the_file(door: Door) -> None:
+    computes = Computes(door)
+    computes.add("p1", ["h1"], served=["h1"], answer={})
+    computes.add("p2", ["h2"], served=["h2"], answer={"error": "Host h2: nonsense"})
+    answer = door.post("/jetbridge/v1/fleet/reload")
+    assert answer.status_code == 400
+    assert "Host h2: nonsense" in answer.json()["error"]["message"]
+    assert computes.asked == [("p1", True), ("p2", True)]
 
 
 # --- /network -------------------------------------------------------------------------------------
