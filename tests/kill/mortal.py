@@ -9,6 +9,7 @@ from typing import Any
 
 from jetbridge.cli.main import main
 from jetbridge.service.process import Process
+from tests.system import points
 from tests.system.child import SENT
 
 
@@ -26,6 +27,8 @@ def doom(step: str, moment: str) -> None:
         self._events = lambda event: observe(event.what, SENT)
 
     Process.__init__ = make  # type: ignore[method-assign]
+    if moment in points.MOMENTS:
+        points.watch(observe)
 
 
 if __name__ == "__main__":

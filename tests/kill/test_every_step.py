@@ -11,6 +11,7 @@ import pytest
 
 from jetbridge.compute.registry import FLOWS
 from jetbridge.steps.runtime import Moment
+from tests.system import points
 from tests.system.child import SENT, Death, MortalCloud, dying
 from tests.system.cloud import fleet, gpu, host
 from tests.system.invariants import Journals, check_always, check_at_rest
@@ -27,6 +28,32 @@ def cloud(tmp_path: Path) -> Iterator[MortalCloud]:
     made.write_fleet(FLEET)
     yield made
     made.stop()
+
+
+POINTS = [(flow, point) for flow, found in points.discovered().items() for point in found]
+
+
+@pytest.mark.parametrize(
+    ("flow", "point"), POINTS, ids=[f"{flow}-{point.name}-{point.moment}" for flow, point in POINTS]
+)
+def test_what_is_killed_beside_the_steps_is_ended_and_leaves_nothing(
+    cloud: MortalCloud, flow: str, point: points.Point
+) -> None:
+    cloud.write_fleet(points.FLEET)
+    journals = Journals(cloud)
+    with dying(cloud, Death(point.name, point.moment)):
+        points.go(cloud, flow, points.make_flavor(cloud, flow))
+    journals.killed()
+    check_always(cloud)
+    cloud.start()
+    check_at_rest(cloud)
+    for server in cloud.client.get("/servers").json()["servers"]:
+        cloud.delete(server["id"])
+        cloud.wait_gone(server["id"])
+    cloud.until(lambda: cloud.sql("SELECT count(*) FROM builds WHERE state = 'running'") == [(0,)], "all builds ended")
+    check_at_rest(cloud)
+    assert cloud.statuses() == ["available"] * 3
+    journals.check()
 
 
 def name(death: Death) -> str:

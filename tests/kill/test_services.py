@@ -16,19 +16,19 @@ from jetbridge.config.settings import Settings
 from jetbridge.steps.runtime import Moment
 from tests.conftest import DatabaseServers
 from tests.servers.rabbitmq import RabbitNode
+from tests.system import points
 from tests.system.child import SENT, Death
-from tests.system.cloud import DEADLINE, fleet, gpu, host
+from tests.system.cloud import DEADLINE
 from tests.system.invariants import Journals, check_always, check_at_rest
 from tests.system.separate import SeparateCloud
 
 QUICK = Settings(service_down_time=6, report_interval=1, update_resources_interval=2)
-GPU = {"pci_passthrough:alias": "GPU:1"}
 
 pytestmark = pytest.mark.xdist_group("services")
 
 
 class MortalServices(SeparateCloud):
-    flavor_id: str
+    flavors: dict[str, str]
 
     def doom(self, role: str, death: Death) -> list[str]:
         """The process of that role is another one now, which kills itself. Answers its command."""
@@ -69,13 +69,14 @@ def cloud(
     """One for all: a case begins and ends with nothing in it."""
     url = database_server("postgresql").new_database()
     made = MortalServices(tmp_path_factory.mktemp("services"), rabbit, replace(QUICK, database_connection=url))
-    made.write_fleet(fleet(host("h1", [gpu(1), gpu(2)])))
+    made.write_fleet(points.FLEET)
     made.make_schema()
     try:
         made.start()
-        made.processes["conductor-2"].send_signal(signal.SIGTERM)  # so that the other one gets the message
-        made.processes.pop("conductor-2").wait(DEADLINE)
-        made.flavor_id = made.flavor("g", GPU)
+        for role in ("conductor-2", "scheduler-2"):  # so that the other one gets the message
+            made.processes[role].send_signal(signal.SIGTERM)
+            made.processes.pop(role).wait(DEADLINE)
+        made.flavors = {flow: points.make_flavor(made, flow) for flow in points.FLOWS}
         yield made
     finally:
         made.stop()
@@ -97,8 +98,8 @@ def empty_again(cloud: MortalServices) -> None:
         cloud.delete(server["id"])
         cloud.wait_gone(server["id"])
     cloud.rests()
-    assert cloud.statuses() == ["available", "available"]
-    assert cloud.domains("h1") == {}
+    assert cloud.statuses() == ["available"] * 3
+    assert cloud.domains("h1") == cloud.domains("h2") == {}
 
 
 BUILDS = [("compute", Death(step.name, moment)) for step in FLOWS["build"] for moment in Moment]
@@ -114,7 +115,7 @@ def test_a_build_ends_whose_service_was_killed(
 ) -> None:
     arguments = cloud.doom(role, death)
     with suppress(httpx.TransportError):  # the API may die before it answers
-        cloud.boot(cloud.flavor_id)
+        cloud.boot(cloud.flavors["build"])
     cloud.resurrect(role, arguments)
     journals.killed()
     check_always(cloud)
@@ -134,7 +135,7 @@ def test_a_delete_ends_whose_service_was_killed(
     cloud: MortalServices, journals: Journals, role: str, death: Death
 ) -> None:
     arguments = cloud.doom(role, death)
-    server_id = cloud.boot(cloud.flavor_id)
+    server_id = cloud.boot(cloud.flavors["build"])
     cloud.wait(server_id, "ACTIVE")
     with suppress(httpx.TransportError):
         cloud.delete(server_id)
@@ -142,5 +143,40 @@ def test_a_delete_ends_whose_service_was_killed(
     journals.killed()
     check_always(cloud)
     cloud.wait_gone(server_id)
+    empty_again(cloud)
+    journals.check()
+
+
+POINTS = [(flow, point) for flow, found in points.discovered().items() for point in found]
+
+
+def test_every_service_is_killed() -> None:
+    assert {point.role for _, point in POINTS} == {"api", "conductor", "scheduler", "compute"}
+
+
+@pytest.mark.parametrize(
+    ("flow", "point"), POINTS, ids=[f"{flow}-{point.name}-{point.moment}" for flow, point in POINTS]
+)
+def test_what_a_service_was_doing_ends_that_was_killed_beside_the_steps(
+    cloud: MortalServices, journals: Journals, flow: str, point: points.Point
+) -> None:
+    role = "compute-2" if point.role == "compute" and flow == "failed" else point.role
+    arguments = cloud.doom(role, Death(point.name, point.moment))
+    server_id = None
+    with suppress(httpx.TransportError):  # the API may die before it answers
+        server_id = cloud.boot(cloud.flavors[flow], config_drive=True)
+        if flow == "delete":
+            cloud.wait(server_id, "ACTIVE")
+            cloud.delete(server_id)
+    cloud.resurrect(role, arguments)
+    journals.killed()
+    check_always(cloud)
+    for server in cloud.client.get("/servers").json()["servers"]:
+        if flow == "delete":
+            cloud.wait_gone(server["id"])
+        else:
+            ended = cloud.wait(server["id"], "ACTIVE", "ERROR")
+            assert flow == "build" or ended["status"] == "ERROR"
+    cloud.rests()
     empty_again(cloud)
     journals.check()

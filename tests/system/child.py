@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import httpx
 
@@ -24,6 +24,7 @@ from jetbridge.model.context import ADMIN_ID, RequestContext
 from jetbridge.service.allinone import AllInOne
 from jetbridge.steps.runtime import Moment, Observer, nobody
 from tests.servers.placement import Fork, forks
+from tests.system import points
 from tests.system.cloud import DEADLINE, Cloud
 
 _FORKS = multiprocessing.get_context("forkserver")
@@ -36,10 +37,10 @@ SENT = "sent"
 @dataclass(frozen=True)
 class Death:
     """The process kills itself when step ``step`` is at ``moment``, after that has happened ``spared`` times. ``moment`` SENT: when message
-    ``step`` has been sent, or a call been answered."""
+    ``step`` has been sent, or a call been answered; one of ``points.MOMENTS``: of ``points.Point``."""
 
     step: str
-    moment: Moment | Literal["sent"]
+    moment: Moment | str
     spared: int = 0
 
 
@@ -133,6 +134,8 @@ def _serve(pipe: Connection, settings: Settings, fleet: str, state: str, death: 
             if (each.step, each.moment) == (step, moment) and seen[step, moment] > each.spared:
                 os.kill(os.getpid(), signal.SIGKILL)
 
+    if death is not None and death.moment in points.MOMENTS:
+        points.watch(observe)
     try:
         service = AllInOne(
             settings,
