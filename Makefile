@@ -25,7 +25,7 @@ test-load: setup-test
 # Hours of chance. SEED=NUMBER has a run again.
 test-long: setup-test
 	$(BIN)/pytest tests/long $(if $(SEED),--seed $(SEED)) $(if $(OPERATIONS),--operations $(OPERATIONS))
-	$(BIN)/pytest --timeout 0 --long tests/unit/compute/test_tracker_properties.py
+	$(BIN)/pytest --timeout 0 --long tests/unit/compute/test_tracker_properties.py tests/system/test_api_properties.py
 
 check: setup-test
 	$(BIN)/ruff check .

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
 from tests.servers.databases import SERVERS
-from tests.system.cloud import Cloud, fleet, gpu, host
+from tests.system.cloud import fleet, gpu, host
 from tests.system.conftest import ALL_IN_ONE, SEPARATE, SQLITE, Launch
-from tests.system.invariants import Journals, check_always, check_at_rest
+from tests.system.invariants import Journals, check_always, check_at_rest, holdings
 
 WANTED, HOSTS, DEVICES_PER_HOST = 200, 20, 5
 GIVEN = HOSTS * DEVICES_PER_HOST
@@ -55,16 +54,3 @@ def test_200_servers_at_once_on_100_devices_are_100_active_and_100_told_why(laun
     journals.check()
     assert holdings(cloud) == before
     assert not any(journals.holders(f"h{number:02}") for number in range(HOSTS))
-
-
-def holdings(cloud: Cloud) -> dict[str, Any]:
-    """Every ledger: the devices, what counts on each host, and what the hypervisors have."""
-    return {
-        "devices": cloud.devices(),
-        "usage": cloud.sql(
-            "SELECT n.host, COUNT(i.id) FROM compute_nodes n LEFT JOIN instances i ON i.compute_node_id = n.id AND i.deleted = 0"
-            " GROUP BY n.host ORDER BY n.host"
-        ),
-        "domains": {path.name: cloud.domains(path.name) for path in sorted((cloud.state / "sim").glob("*"))},
-        "files": sorted(str(path) for path in (cloud.state / "sim").glob("*/guests/*")),
-    }

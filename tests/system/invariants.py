@@ -126,6 +126,19 @@ def check_at_rest(cloud: Cloud) -> None:
     assert not missing, f"ACTIVE without a domain: {missing}"
 
 
+def holdings(cloud: Cloud) -> dict[str, Any]:
+    """Every ledger: the devices, what counts on each host, and what the hypervisors have."""
+    return {
+        "devices": cloud.devices(),
+        "usage": cloud.sql(
+            "SELECT n.host, COUNT(i.id) FROM compute_nodes n LEFT JOIN instances i ON i.compute_node_id = n.id AND i.deleted = 0"
+            " GROUP BY n.host ORDER BY n.host"
+        ),
+        "domains": {path.name: cloud.domains(path.name) for path in sorted((cloud.state / "sim").glob("*"))},
+        "files": sorted(str(path) for path in (cloud.state / "sim").glob("*/guests/*")),
+    }
+
+
 class Journals:
     """Ownership over time as the hypervisors saw it: nobody gets a function that another domain holds, and nobody tries."""
 
