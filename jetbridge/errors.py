@@ -256,6 +256,43 @@ class HostNotFound(NotFound):
     template = "Compute host {host} could not be found."
 
 
+# --- networks and ports -----------------------------------------------------------------------
+
+
+class PortInUse(Conflict):
+    template = "Port {port} is in use by server {server}: take it out there first (openstack server remove port), or use another port."
+
+
+class PortBindingFailed(JetbridgeError):
+    template = "Port {port} could not be bound on host {host}: {reason}"
+
+
+class PortUpdateFailed(Invalid):
+    template = "Port {port} could not be updated: {reason}"
+
+
+class NetworkServiceFailed(ServiceUnavailable):
+    """The Network service doesn't answer, or not as it should."""
+
+    template = "The Network service at {url} failed: {reason}. See [neutron]"
+
+
+class InterfaceAttachPciClaimFailed(Invalid):
+    template = "Failed to claim PCI device for the port to be attached to server {server}: {reason}"
+
+
+class InterfaceAttachFailed(JetbridgeError):
+    template = "Failed to attach network interface to server {server}: {reason}"
+
+
+class AttachInterfaceNotSupported(Invalid):
+    template = "Attaching this network interface to server {server} is not supported: {reason}"
+
+
+class InterfaceDetachFailed(Invalid):
+    template = "Failed to detach network interface from server {server}: {reason}"
+
+
 # --- hypervisor -------------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ from jetbridge.api import (
     limits,
     server_actions,
     server_details,
+    server_interfaces,
     servers,
 )
 from jetbridge.api.services import ApiServices
@@ -27,6 +28,7 @@ _NOUNS = (
     servers,
     server_actions,
     server_details,
+    server_interfaces,
     instance_actions,
     hypervisors,
     compute_services,

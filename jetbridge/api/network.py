@@ -1,37 +1,87 @@
-"""The Network API, as far as clients need it to find networks by name: /network/v2.0. Read only."""
+"""The Network API, as far as servers and their devices need it: /network/v2.0. Networks here, ports in ``api.ports``."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import Field
 
+from jetbridge.api import policy, ports
 from jetbridge.api.call import ContextOf
+from jetbridge.api.fields import Body, Description, Name, Whole
+from jetbridge.api.network_views import filtered, network_view
 from jetbridge.api.services import ApiServices
-from jetbridge.db import servers as server_rows
-from jetbridge.db.paging import EVERYTHING
-from jetbridge.db.servers import ServerFilter
-from jetbridge.errors import Forbidden, NotFound
-from jetbridge.model.context import ADMIN_ID, RequestContext
-from jetbridge.model.server import Server
-from jetbridge.network.embedded import Network, get_network, list_networks, network_id
+from jetbridge.db.provider_networks import Changes
+from jetbridge.errors import Invalid, NotFound
+from jetbridge.model.network import Network
+from jetbridge.network.embedded import EmbeddedPorts
+from jetbridge.network.ports import seen_network, seen_networks
 
 COLLECTIONS = ("subnets", "security-groups", "floatingips", "routers", "subnetpools", "trunks", "address-groups")
 """Resources that exist in the API but of which there are none here."""
 
-_PAGING = frozenset({"limit", "marker", "page_reverse", "sort_key", "sort_dir", "fields"})
+EXTENSIONS = {
+    "provider": "Provider Network",
+    "binding": "Port Binding",
+    "port-numa-affinity-policy": "Port NUMA affinity policy",
+    "port-device-profile": "Port device profile",
+    "port-security": "Port Security",
+}
+"""Alias to name: what of the API beyond its core there is."""
+
+MOST_VLANS = 4094
+MOST_TUNNELS = 2**24 - 1
+
+
+class NetworkBody(Body):
+    name: Name
+    description: Description = ""
+    shared: bool = False
+    admin_state_up: Literal[True] = True
+    port_security_enabled: Literal[False] = False
+    network_type: Annotated[
+        Literal["flat", "vlan", "vxlan", "geneve", "gre", "local"] | None, Field(alias="provider:network_type")
+    ] = None
+    physical_network: Annotated[Name | None, Field(alias="provider:physical_network", max_length=64)] = None
+    segmentation_id: Annotated[Whole | None, Field(alias="provider:segmentation_id")] = None
+
+
+class NewNetwork(Body):
+    network: NetworkBody
+
+
+class NetworkChange(Body):
+    name: Name | None = None
+    description: Description | None = None
+    shared: bool | None = None
+    admin_state_up: Literal[True] = True
+
+
+class UpdateNetwork(Body):
+    network: NetworkChange
 
 
 def router(services: ApiServices) -> APIRouter:
-    """Everything under /network."""
+    """Everything under /network. Where networks are those of a Network service elsewhere, only where it is."""
     routes = APIRouter(prefix="/network", include_in_schema=False)
+    embedded = services.embedded_ports
+    if embedded is None:
+        _add_signpost(routes, services.settings.neutron_endpoint_override or services.settings.neutron_auth_url)
+        return routes
     _add_documents(routes)
-    _add_networks(routes, services)
-    _add_ports(routes, services)
+    _add_networks(routes, embedded)
+    ports.add_ports(routes, embedded, services.new_id)
     _add_empty(routes)
     return routes
+
+
+def _add_signpost(routes: APIRouter, url: str | None) -> None:
+    @routes.get("")
+    @routes.get("/{rest:path}")
+    def elsewhere(rest: str = "") -> Any:
+        raise NotFound(f"Networks and ports are those of the Network service that [neutron] names ({url}): ask it.")
 
 
 def _add_documents(routes: APIRouter) -> None:
@@ -51,49 +101,89 @@ def _add_documents(routes: APIRouter) -> None:
             ]
         }
 
+    def described(alias: str) -> dict[str, Any]:
+        name = EXTENSIONS[alias]
+        return {"alias": alias, "name": name, "description": name, "links": [], "updated": "2026-01-01T00:00:00-00:00"}
+
     @routes.get("/v2.0/extensions")
     def extensions() -> Any:
-        return {"extensions": []}
+        return {"extensions": [described(alias) for alias in EXTENSIONS]}
 
     @routes.get("/v2.0/extensions/{alias}")
     def extension(alias: str) -> Any:
-        raise NotFound(noun="Extension", key=alias)
+        if alias not in EXTENSIONS:
+            raise NotFound(noun="Extension", key=alias)
+        return {"extension": described(alias)}
 
 
-def _add_networks(routes: APIRouter, services: ApiServices) -> None:
+def _add_networks(routes: APIRouter, embedded: EmbeddedPorts) -> None:
     @routes.get("/v2.0/networks")
-    def index(request: Request) -> Any:
-        views = [network_view(network) for network in list_networks(services.database)]
-        return {"networks": _filtered(views, request)}
+    def index(request: Request, context: ContextOf) -> Any:
+        views = [network_view(network, context) for network in seen_networks(embedded, context)]
+        return {"networks": filtered(views, request)}
 
-    @routes.get("/v2.0/networks/{network_id}")
-    def show(network_id: str) -> Any:
-        return {"network": network_view(get_network(services.database, network_id))}
+    @routes.get("/v2.0/networks/{key}")
+    def show(key: str, context: ContextOf) -> Any:
+        return {"network": network_view(seen_network(embedded, context, key), context)}
 
     @routes.post("/v2.0/networks")
-    def create() -> Any:
-        raise Forbidden(
-            reason="networks are those of the hosts: define one with `virsh net-define`, or a bridge on the host"
+    def create(body: NewNetwork, context: ContextOf) -> Any:
+        policy.require(context, "create_network")
+        made = embedded.create_network(_network(body.network, context.project))
+        return JSONResponse({"network": network_view(made, context)}, status_code=201)
+
+    @routes.put("/v2.0/networks/{key}")
+    def update(key: str, body: UpdateNetwork, context: ContextOf) -> Any:
+        policy.require(context, "update_network")
+        change = body.network
+        network = seen_network(embedded, context, key)
+        if change.name not in (None, network.name):
+            raise Invalid("Invalid input for field/attribute name. A network is its name here: make another network.")
+        changes: Changes = {}
+        if change.description is not None:
+            changes["description"] = change.description
+        if change.shared is not None:
+            changes["shared"] = change.shared
+        return {"network": network_view(embedded.update_network(network.id, changes), context)}
+
+    @routes.delete("/v2.0/networks/{key}")
+    def delete(key: str, context: ContextOf) -> Response:
+        policy.require(context, "delete_network")
+        embedded.delete_network(seen_network(embedded, context, key).id)
+        return Response(status_code=204)
+
+
+def _network(body: NetworkBody, project: str) -> Network:
+    """Raises ``Invalid`` for provider attributes that contradict each other."""
+    kind = None if body.network_type == "local" else body.network_type
+    physical, number = body.physical_network, body.segmentation_id
+
+    def wrong(field: str, value: object, fix: str) -> Invalid:
+        return Invalid(
+            f"Invalid input for field/attribute provider:{field}. Value: {value}. With"
+            f" provider:network_type={body.network_type or 'local'}: {fix}."
         )
 
-
-def _add_ports(routes: APIRouter, services: ApiServices) -> None:
-    def ports(context: RequestContext, device_id: str | None = None) -> list[dict[str, Any]]:
-        wanted = ServerFilter(project_id=None if context.is_admin else context.project, deleted=False)
-        with services.database.read() as conn:
-            servers = server_rows.find(conn, wanted, EVERYTHING)
-        return [view for server in servers if device_id in (None, server.uuid) for view in port_views(server)]
-
-    @routes.get("/v2.0/ports")
-    def index(request: Request, context: ContextOf) -> Any:
-        return {"ports": _filtered(ports(context, request.query_params.get("device_id")), request)}
-
-    @routes.get("/v2.0/ports/{port_id}")
-    def show(port_id: str, context: ContextOf) -> Any:
-        for port in ports(context):
-            if port["id"] == port_id:
-                return {"port": port}
-        raise NotFound(noun="Port", key=port_id)
+    if kind in ("flat", "vlan") and physical is None:
+        raise wrong("physical_network", physical, "name the physical network")
+    if kind not in ("flat", "vlan") and physical is not None:
+        raise wrong("physical_network", physical, "leave it out, or make the network flat or vlan")
+    if kind == "vlan" and (number is None or not 1 <= number <= MOST_VLANS):
+        raise wrong("segmentation_id", number, f"give the VLAN, 1 to {MOST_VLANS}")
+    if kind in ("vxlan", "geneve", "gre") and number is not None and not 1 <= number <= MOST_TUNNELS:
+        raise wrong("segmentation_id", number, f"use 1 to {MOST_TUNNELS}, or leave it out")
+    if kind in ("flat", None) and number is not None:
+        raise wrong("segmentation_id", number, "leave it out")
+    return Network(
+        id="",
+        name=body.name,
+        project_id=project,
+        shared=body.shared,
+        network_type=kind,
+        physical_network=physical,
+        segmentation_id=number,
+        description=body.description,
+    )
 
 
 def _add_empty(routes: APIRouter) -> None:
@@ -109,71 +199,3 @@ def _add_empty(routes: APIRouter) -> None:
 
     for collection in COLLECTIONS:
         add(collection)
-
-
-def network_view(network: Network) -> dict[str, Any]:
-    return {
-        "id": network.id,
-        "name": network.name,
-        "description": " and ".join(
-            {"network": "libvirt network", "bridge": "host bridge"}.get(kind, kind) for kind in network.kinds
-        ),
-        "status": "ACTIVE",
-        "admin_state_up": True,
-        "shared": True,
-        "router:external": False,
-        "mtu": 1500,
-        "subnets": [],
-        "tags": [],
-        "availability_zones": ["nova"],
-        "project_id": ADMIN_ID,
-        "tenant_id": ADMIN_ID,
-        "revision_number": 1,
-    }
-
-
-def port_views(server: Server) -> Iterable[dict[str, Any]]:
-    """A server's NICs as ports. They have no addresses of their own here: the network's DHCP gives them."""
-    for nic in server.networks:
-        yield {
-            "id": _port_id(server.uuid, nic.mac),
-            "name": "",
-            "network_id": network_id(nic.network),
-            "mac_address": nic.mac,
-            "fixed_ips": [],
-            "device_id": server.uuid,
-            "device_owner": "compute:nova",
-            "status": "ACTIVE" if server.host else "DOWN",
-            "admin_state_up": True,
-            "security_groups": [],
-            "binding:vnic_type": "normal",
-            "project_id": server.project_id,
-            "tenant_id": server.project_id,
-            "tags": [],
-        }
-
-
-def _port_id(server: str, mac: str) -> str:
-    return str(uuid.uuid5(uuid.UUID(server), mac))
-
-
-def _filtered(views: Sequence[dict[str, Any]], request: Request) -> list[dict[str, Any]]:
-    """Those that have, for each filter given, one of its values; only the fields asked for."""
-    wanted: dict[str, list[str]] = {}
-    for name, value in request.query_params.multi_items():
-        wanted.setdefault(name, []).append(value)
-    fields = wanted.get("fields")
-    found = [
-        view
-        for view in views
-        if all(
-            name in _PAGING or name not in view or _text(view[name]) in {_text(value) for value in values}
-            for name, values in wanted.items()
-        )
-    ]
-    return [{key: view[key] for key in view if key in fields} for view in found] if fields else found
-
-
-def _text(value: Any) -> str:
-    text = str(value)
-    return text.lower() if text.lower() in ("true", "false") else text

@@ -46,6 +46,11 @@ RULES: Mapping[str, Who] = {
     f"{_COMPUTE}:os-keypairs:others": Who.ADMIN,
     f"{_COMPUTE}:os-quota-sets:others": Who.ADMIN,
     f"{_COMPUTE}:os-server-external-events:create": Who.SERVICE,
+    "create_network": Who.ADMIN,
+    "update_network": Who.ADMIN,
+    "delete_network": Who.ADMIN,
+    "create_port:tenant_id": Who.ADMIN,
+    "create_port:binding:profile": Who.ADMIN,
 }
 
 

@@ -31,11 +31,13 @@ from jetbridge.model.flavor import Flavor
 from jetbridge.model.image import Image, ImageStatus
 from jetbridge.model.request_group import RequestGroup
 from jetbridge.model.request_spec import RequestSpec
-from jetbridge.model.server import NetworkRequest, PowerState, Server, TaskState, VmState
-from jetbridge.network.embedded import mac_address, resolve_networks
+from jetbridge.model.server import PowerState, Server, TaskState, VmState
+from jetbridge.network.embedded import mac_address
+from jetbridge.network.nics import Chosen, Requested, Wish, choose, nic_of, request_of
 from jetbridge.numa.request import guest_topology
 from jetbridge.numa.topology import GuestTopology
-from jetbridge.pci.flavor import requests_from_flavor
+from jetbridge.pci.flavor import flavor_policy, requests_from_flavor
+from jetbridge.pci.port import VnicType
 from jetbridge.pci.request import PciRequest
 from jetbridge.placement.groups import flavor_groups, pci_groups
 
@@ -57,8 +59,7 @@ class Plan:
     new: NewServer
     flavor: Flavor
     image: Image
-    networks: tuple[str, ...]
-    tags: tuple[str | None, ...]
+    nics: tuple[Chosen, ...]
     placement: Placement
     keypair: dict[str, str] | None
     topology: GuestTopology | None
@@ -82,8 +83,7 @@ def plan(call: Call, body: CreateServer) -> Plan:
         new=new,
         flavor=flavor,
         image=image,
-        networks=_networks(call, new),
-        tags=tuple(item.tag for item in new.networks) if isinstance(new.networks, tuple) else (),
+        nics=_nics(call, new),
         placement=placement,
         keypair=_keypair(call, new.key_name),
         topology=guest_topology(flavor.vcpus, flavor.memory_mb, flavor.extra_specs, image.properties),
@@ -104,7 +104,9 @@ def create(call: Call, planned: Plan) -> tuple[Server, ...]:
             planned.flavor.extra_specs, planned.image.properties, call.services.aliases, call.services.new_id
         )
         devices = pci_groups(requests) if call.services.settings.pci_in_placement else ()
-        drafts.append((_server(call, planned, index, count), requests, devices))
+        of_nics = _requests_of_nics(call, planned)
+        asked = requests + tuple(request for request in of_nics if request is not None)
+        drafts.append((_server(call, planned, index, count, of_nics), asked, devices))
     return call.services.database.write(lambda conn: tuple(_keep(call, conn, planned, *draft) for draft in drafts))
 
 
@@ -130,7 +132,7 @@ def _keep(
             availability_zone=planned.placement.zone,
             force_host=planned.placement.host,
             hints=planned.hints,
-            networks=planned.networks,
+            networks=tuple(nic.network.name for nic in planned.nics if nic.vnic_type is VnicType.NORMAL),
             groups=(*planned.groups, *devices),
         ),
         now=planned.now,
@@ -147,11 +149,15 @@ def _keep(
     return server
 
 
-def _server(call: Call, planned: Plan, index: int, count: int) -> Server:
+def _requests_of_nics(call: Call, planned: Plan) -> tuple[PciRequest | None, ...]:
+    policy = flavor_policy(planned.flavor.extra_specs, planned.image.properties)
+    return tuple(request_of(nic, policy, call.services.new_id) for nic in planned.nics)
+
+
+def _server(call: Call, planned: Plan, index: int, count: int, requests: Sequence[PciRequest | None]) -> Server:
     new = planned.new
     uuid = call.services.new_id()
     name = new.name if count == 1 else _numbered(new.name, index + 1)
-    tags = planned.tags or (None,) * len(planned.networks)
     return Server(
         id=0,
         uuid=uuid,
@@ -175,8 +181,8 @@ def _server(call: Call, planned: Plan, index: int, count: int) -> Server:
         metadata=new.metadata,
         tags=new.tags,
         networks=tuple(
-            NetworkRequest(network=network, mac=mac_address(f"{uuid}-{nic}"), tag=tag)
-            for nic, (network, tag) in enumerate(zip(planned.networks, tags, strict=True))
+            nic_of(nic, mac_address(f"{uuid}-{number}"), request)
+            for number, (nic, request) in enumerate(zip(planned.nics, requests, strict=True))
         ),
         request_id=call.context.request_id,
     )
@@ -233,17 +239,29 @@ def check_size(flavor: Flavor, image: Image) -> None:
         )
 
 
-def _networks(call: Call, new: NewServer) -> tuple[str, ...]:
-    database = call.services.database
+def _nics(call: Call, new: NewServer) -> tuple[Chosen, ...]:
     if isinstance(new.networks, str):
-        return resolve_networks(database, new.networks)
+        return _choose(call, new.networks)
     if new.networks:
-        return resolve_networks(database, [item.uuid for item in _distinct(new.networks)])
+        return _choose(call, [wish_of(item) for item in _distinct(new.networks)])
     # Up to 2.36 nothing, or an empty list, meant: whatever there is.
     try:
-        return resolve_networks(database, "auto")
+        return _choose(call, "auto")
     except Invalid:
         return ()
+
+
+def _choose(call: Call, requested: Requested) -> tuple[Chosen, ...]:
+    try:
+        return choose(call.services.ports, call.context, requested)
+    except NotFound as error:
+        raise Invalid(
+            f"{error.message} Name a network or port that `openstack network list` or `port list` shows."
+        ) from None
+
+
+def wish_of(item: NetworkItem) -> Wish:
+    return Wish(item.uuid, item.port, item.tag, (item.fixed_ip,) if item.fixed_ip else ())
 
 
 def _distinct(items: Sequence[NetworkItem]) -> Sequence[NetworkItem]:

@@ -17,7 +17,6 @@ from jetbridge.db import server_labels as labels
 from jetbridge.db.connection import Connection
 from jetbridge.errors import Invalid, NotFound
 from jetbridge.model.server import Server
-from jetbridge.network.embedded import network_id
 
 router = APIRouter(tags=["servers"])
 
@@ -150,27 +149,6 @@ def delete_tag(server_id: str, tag: str, call: ComputeCall) -> Response:
 
 
 # --- what clients look into ------------------------------------------------------------------------
-
-
-@router.get("/servers/{server_id}/os-interface")
-def interfaces(server_id: str, call: ComputeCall) -> dict[str, Any]:
-    server = find(call, server_id)
-    return {
-        "interfaceAttachments": [
-            call.shape(
-                "interface",
-                {
-                    "net_id": network_id(nic.network),
-                    "port_id": None,
-                    "mac_addr": nic.mac,
-                    "port_state": "ACTIVE" if server.host else "DOWN",
-                    "fixed_ips": [],
-                    "tag": nic.tag,
-                },
-            )
-            for nic in server.networks
-        ]
-    }
 
 
 @router.get("/servers/{server_id}/os-volume_attachments")

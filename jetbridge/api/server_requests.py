@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import ipaddress
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -65,11 +66,16 @@ FlavorRef = Annotated[
 ]
 ServerCount = Annotated[int, BeforeValidator(no_boolean), Field(ge=1, le=MOST_SERVERS)]
 ImageRef = Annotated[Literal[""] | Uuid, Field(union_mode="left_to_right")]
+Address = Annotated[str, AfterValidator(lambda text: str(ipaddress.ip_address(text)))]
 Tags = Annotated[tuple[Tag, ...], Field(max_length=MOST_TAGS), AfterValidator(_unique)]
 
 
 class NetworkItem(Body):
-    uuid: Line
+    """A port, or a network on which one is made."""
+
+    uuid: Line | None = None
+    port: Line | None = None
+    fixed_ip: Address | None = None
     tag: Tag | None = None
 
 
@@ -139,9 +145,14 @@ def check_new_server(new: NewServer, version: Version) -> None:
     if isinstance(new.networks, tuple):
         for network in new.networks:
             check_request("network", network.model_fields_set, version)
+            _check_network(network)
     low, high = counts(new)
     if low > high:
         raise Invalid(f"min_count must be <= max_count: min_count is {low}, max_count {high}.")
+    if high > 1 and isinstance(new.networks, tuple) and any(network.port for network in new.networks):
+        raise Invalid(
+            f"Unable to launch {high} servers with a port ID: a port is one NIC. Give networks, or one server."
+        )
     if new.hostname is not None:
         if high > 1:
             raise Invalid(f"Invalid hostname={new.hostname!r} for {high} servers: a hostname is for one server.")
@@ -152,6 +163,13 @@ def check_new_server(new: NewServer, version: Version) -> None:
             f"availability_zone={new.availability_zone!r} names a host, and so does host or hypervisor_hostname: use"
             " one of them."
         )
+
+
+def _check_network(network: NetworkItem) -> None:
+    if network.uuid is None and network.port is None:
+        raise Invalid("Invalid input for field/attribute networks. 'uuid' or 'port' is a required property.")
+    if network.port is not None and network.fixed_ip is not None:
+        raise Invalid(f"Invalid input for field/attribute fixed_ip: port {network.port} has its own addresses.")
 
 
 def _one_label(hostname: str) -> bool:

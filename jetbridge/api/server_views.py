@@ -173,8 +173,19 @@ def _full(call: Call, server: Server, around: Surroundings) -> dict[str, Any]:
 
 
 def addresses(server: Server) -> dict[str, list[Any]]:
-    """Networks by name. Addresses are given out by the networks themselves and not known here."""
-    return {nic.network: [] for nic in server.networks}
+    """Networks by name. Known are addresses that ports were given; others are given out by the networks themselves."""
+    found: dict[str, list[Any]] = {nic.network: [] for nic in server.networks}
+    for nic in server.networks:
+        found[nic.network] += [
+            {
+                "version": 6 if ":" in address else 4,
+                "addr": address,
+                "OS-EXT-IPS:type": "fixed",
+                "OS-EXT-IPS-MAC:mac_addr": nic.mac,
+            }
+            for address in nic.fixed_ips
+        ]
+    return found
 
 
 def host_id(server: Server) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from jetbridge.config.settings import Settings
 from jetbridge.journey.seams import Seams
+from jetbridge.network.embedded import EmbeddedPorts
+from jetbridge.network.ports import Ports
 from jetbridge.pci.request import AliasTable
 from jetbridge.rpc.bus import Bus
 
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 class ApiServices:
     """``aliases`` are validated when the service starts and never change while it runs. ``public_host`` is the
     host name or address the service listens on. ``new_id`` makes UUIDs. ``settle_spans`` returns when the spans of this process
-    that have ended are in the database. ``accelerators`` is the embedded service; None: another system's is used."""
+    that have ended are in the database. ``accelerators`` is the embedded service; None: another system's is used. ``neutron`` None:
+    networks and ports are our own."""
 
     database: Database
     bus: Bus
@@ -33,3 +36,13 @@ class ApiServices:
     seams: Seams = field(default_factory=Seams)
     accelerators: AcceleratorService | None = None
     settle_spans: Callable[[], None] = lambda: None
+    neutron: Ports | None = None
+
+    @property
+    def embedded_ports(self) -> EmbeddedPorts | None:
+        """None: they are those of a Network service elsewhere."""
+        return EmbeddedPorts(self.database) if self.neutron is None else None
+
+    @property
+    def ports(self) -> Ports:
+        return self.neutron or EmbeddedPorts(self.database)

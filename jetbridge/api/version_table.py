@@ -176,6 +176,7 @@ REQUEST_FIELDS: Mapping[str, Mapping[str, Span]] = {
     },
     "flavor": {"description": since(55)},
     "network": {"tag": since(42)},
+    "interface": {"tag": since(49)},
     "keypair": {"type": since(2), "user_id": since(10)},
     "lock": {"locked_reason": since(73)},
 }

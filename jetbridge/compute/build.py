@@ -6,16 +6,26 @@ import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from jetbridge.compute import domain, tracker
+from jetbridge.compute import domain, nics, tracker
 from jetbridge.compute.host import AgentHost, about
 from jetbridge.db import actions, builds, faults, servers
 from jetbridge.db.builds import Build
 from jetbridge.db.connection import Connection
-from jetbridge.errors import BuildAborted, ClaimLost, JetbridgeError, NotSupported, ServerNotFound, ServiceUnavailable
+from jetbridge.errors import (
+    BuildAborted,
+    ClaimLost,
+    JetbridgeError,
+    NotFound,
+    NotSupported,
+    PortInUse,
+    ServerNotFound,
+    ServiceUnavailable,
+)
 from jetbridge.model.context import RequestContext
 from jetbridge.model.server import PowerState, Server, TaskState, VmState
 from jetbridge.model.verdict import Selection
 from jetbridge.steps.runtime import Step, StepFailed, run_steps
+from jetbridge.virt.guest import GuestNic
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +34,7 @@ EVENT = "compute__do_build_and_run_instance"
 
 @dataclass(frozen=True)
 class BuildContext:
-    """What the steps of one build know. After a crash it is made again without the files: undos don't need them."""
+    """What the steps of one build know. After a crash it is made again without files and NICs: undos don't need them."""
 
     host: AgentHost
     context: RequestContext
@@ -33,6 +43,7 @@ class BuildContext:
     build_id: int
     root_disk: Path | None = None
     config_drive: Path | None = None
+    nics: tuple[GuestNic, ...] = ()
 
 
 def _claim(build: BuildContext) -> BuildContext:
@@ -42,6 +53,15 @@ def _claim(build: BuildContext) -> BuildContext:
 
 def _release(build: BuildContext) -> None:
     tracker.release(build.host, build.context, build.server.uuid, build.selection.compute_node_id)
+
+
+def _bind_ports(build: BuildContext) -> BuildContext:
+    bound = nics.bind_ports(build.host, build.context, build.server)
+    return replace(build, nics=bound, server=_server(build))
+
+
+def _release_ports(build: BuildContext) -> None:
+    nics.release_ports(build.host, build.context, build.server.uuid)
 
 
 def _make_root_disk(build: BuildContext) -> BuildContext:
@@ -58,7 +78,7 @@ def _remove_files(build: BuildContext) -> None:
 
 def _define(build: BuildContext) -> BuildContext:
     domain.verify_devices(build.host, build.context, build.server)
-    xml = domain.domain_xml(build.host, build.context, build.server, build.root_disk, build.config_drive)
+    xml = domain.domain_xml(build.host, build.context, build.server, build.root_disk, build.config_drive, build.nics)
     with build.host.library(build.context, "define_domain", build.server.uuid, domain=build.server.domain_name):
         build.host.connection.define_domain(xml)
     return build
@@ -110,6 +130,7 @@ def _activate(build: BuildContext) -> BuildContext:
 
 BUILD_STEPS: tuple[Step[BuildContext], ...] = (
     Step("claim", _claim, _release),
+    Step("ports", _bind_ports, _release_ports),
     Step("root-disk", _make_root_disk, _remove_files),
     Step("config-drive", _make_config_drive, _remove_files),
     Step("define", _define, _undefine),
@@ -146,7 +167,7 @@ def failure_kind(cause: Exception) -> str:
     """What a failure means for the other hosts: see the messages of ``rpc.bus``."""
     if isinstance(cause, ClaimLost):
         return "claim_lost"
-    if isinstance(cause, BuildAborted | NotSupported):
+    if isinstance(cause, BuildAborted | NotSupported | PortInUse | NotFound):
         return "aborted"
     return "host_failed"
 

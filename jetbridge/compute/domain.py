@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from jetbridge.pci.report import identity_mismatch
 from jetbridge.virt.capabilities import parse_cpu_set
 from jetbridge.virt.config_drive import config_drive_files
 from jetbridge.virt.connection import DiskRequest
-from jetbridge.virt.guest import GuestFiles, GuestOptions, build_domain, guest_spec, uses_nvram
+from jetbridge.virt.guest import GuestFiles, GuestNic, GuestOptions, build_domain, guest_spec, uses_nvram
 from jetbridge.virt.nodedev import host_report
 from jetbridge.virt.vfio import blocking_members, physical_functions_with_vfs
 
@@ -58,6 +58,7 @@ def domain_xml(
     server: Server,
     root_disk: Path | None,
     config_drive: Path | None,
+    nics: Sequence[GuestNic],
 ) -> str:
     """The domain's document, from what the tables say the server was given."""
     with host.database.read() as conn:
@@ -73,7 +74,7 @@ def domain_xml(
         devices=devices,
         topology=topology,
         host=node.numa,
-        networks=host.connection.networks() if server.networks else (),
+        nics=nics,
         files=GuestFiles(
             console_log=host.connection.console_log_path(server.domain_name),
             root_disk=root_disk,

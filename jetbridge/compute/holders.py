@@ -7,22 +7,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from jetbridge.compute.host import AgentHost, about
-from jetbridge.db import compute_nodes, pci_devices
+from jetbridge.db import compute_nodes, interfaces, pci_devices
 from jetbridge.db.connection import Connection
 from jetbridge.errors import DomainNotFound, JetbridgeError
 from jetbridge.pci.device import Condition, PciDevice, Status
+from jetbridge.pci.port import VnicType
+from jetbridge.virt.children import paths_of
 from jetbridge.virt.connection import DomainInfo
-from jetbridge.virt.guest import hostdevs_of
+from jetbridge.virt.guest import hostdevs_of, lent_paths
+from jetbridge.virt.nodedev import parse_node_device
 
 logger = logging.getLogger(__name__)
 
 Holders = Mapping[str, DomainInfo]
-"""Address to the running domain that has the function."""
+"""Address to the running domain that has the function, or its network interface or vDPA device."""
 
 
 def holders_of(host: AgentHost, domains: Iterable[DomainInfo]) -> Holders:
     """Raises ``HypervisorError`` when the hypervisor doesn't answer."""
     held: dict[str, DomainInfo] = {}
+    lent: dict[str, DomainInfo] = {}
     for info in domains:
         if info.state not in ("running", "paused"):
             continue
@@ -32,8 +36,13 @@ def holders_of(host: AgentHost, domains: Iterable[DomainInfo]) -> Holders:
             continue
         try:
             held.update(dict.fromkeys(hostdevs_of(xml), info))
+            lent.update(dict.fromkeys(lent_paths(xml), info))
         except JetbridgeError as error:
             logger.warning("Domain %s on host %s can't be read: %s", info.name, host.name, error)
+    if lent:
+        documents = [parse_node_device(document) for document in host.connection.node_devices()]
+        behind = paths_of(documents, host.files)
+        held.update({behind[path]: info for path, info in lent.items() if path in behind})
     return held
 
 
@@ -104,10 +113,15 @@ def _tell_held(host: AgentHost, device: PciDevice, held: Holders) -> None:
 
 
 def _tell_missing(host: AgentHost, devices: Sequence[PciDevice], held: Holders, domains: Iterable[DomainInfo]) -> None:
-    """A guest of ours that runs without a device it was given: somebody took it out."""
+    """A guest of ours that runs without a device it was given: somebody took it out. A VF behind a forwarder never is in the guest."""
+    with host.database.read() as conn:
+        nics = [nic for of_server in interfaces.of_host(conn, host.name).values() for nic in of_server]
+    forwarded = {nic.request_id for nic in nics if nic.vnic_type is VnicType.VIRTIO_FORWARDER}
     running = {info.uuid: info for info in domains if info.state in ("running", "paused")}
     for device in devices:
         info = running.get(device.instance_uuid or "")
+        if device.request_id in forwarded:
+            continue
         if info is not None and device.status is Status.ALLOCATED and device.address not in held:
             logger.error(
                 "Device %s of host %s is owned by server %s, whose domain %s runs without it: it stays the server's; reboot the server"

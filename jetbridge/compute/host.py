@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -16,6 +16,8 @@ from jetbridge.image.store import ImageDirectory
 from jetbridge.journey.seams import Crossing, Seams
 from jetbridge.model.context import RequestContext
 from jetbridge.model.events import Seam
+from jetbridge.network.embedded import EmbeddedPorts
+from jetbridge.network.ports import Ports
 from jetbridge.placement.client import PlacementClient
 from jetbridge.rpc.bus import Bus
 from jetbridge.steps.runtime import Observer, nobody
@@ -29,7 +31,8 @@ class AgentHost:
 
     ``owner`` names the process (``builds.owner``, ``services.owner``); ``now`` is UTC without zone; ``shutdown_seconds`` is how long a
     guest may take to power off before the plug is pulled; ``random``
-    gives so many random bytes. ``observe`` watches every step (tests kill processes there).
+    gives so many random bytes. ``observe`` watches every step (tests kill processes there). ``neutron`` None: networks and ports are
+    our own.
     """
 
     name: str
@@ -49,6 +52,11 @@ class AgentHost:
     shutdown_seconds: float = 60.0
     placement: PlacementClient | None = None  # None: the host is in no Placement (tests of other things)
     locks: ServerLocks = field(default_factory=ServerLocks)
+    neutron: Ports | None = None
+
+    @cached_property
+    def ports(self) -> Ports:
+        return self.neutron or EmbeddedPorts(self.database)
 
     @cached_property
     def specs(self) -> SpecReader:
@@ -72,6 +80,22 @@ class AgentHost:
             Seam.LIBRARY,
             self.source,
             "libvirt",
+            what,
+            request_id=context.request_id if context else None,
+            server=server,
+            essentials={"host": self.name, **essentials},
+        )
+
+    def network(
+        self, context: RequestContext | None, what: str, server: str, **essentials: str
+    ) -> AbstractContextManager[object]:
+        """Around a call of the Network service; our own tables are no other service."""
+        if self.neutron is None:
+            return nullcontext()
+        return self.seams.crossing(
+            Seam.REST,
+            self.source,
+            "neutron",
             what,
             request_id=context.request_id if context else None,
             server=server,

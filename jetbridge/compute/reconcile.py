@@ -16,11 +16,12 @@ from jetbridge.compute.build import BUILD_STEPS, BuildContext, end_build, give_e
 from jetbridge.compute.delete import delete_server
 from jetbridge.compute.holders import holders_of, note_holders
 from jetbridge.compute.host import AgentHost, about
+from jetbridge.compute.nics import release_ports
 from jetbridge.compute.power import info_of, record_state, state_for
-from jetbridge.db import actions, builds, compute_nodes, pci_devices, servers
+from jetbridge.db import actions, builds, compute_nodes, interfaces, pci_devices, servers
 from jetbridge.db.builds import Build
 from jetbridge.db.servers import ServerFilter
-from jetbridge.errors import HypervisorError, ServerNotFound
+from jetbridge.errors import HypervisorError, NetworkServiceFailed, ServerNotFound
 from jetbridge.model.context import ADMIN_ID, RequestContext
 from jetbridge.model.server import Server, TaskState, VmState
 from jetbridge.model.verdict import Selection
@@ -59,9 +60,10 @@ def reconcile(host: AgentHost, *, gone_owners: Collection[str] = (), starting: b
             ledgers = _look(host, node.id)
         if _free_stray_devices(host, ledgers):
             ledgers = _look(host, node.id)
+        _release_stray_ports(host, ledgers)
         _follow_domains(host, ledgers)
         note_holders(host, node.id, starting=starting)
-    except HypervisorError as error:
+    except (HypervisorError, NetworkServiceFailed) as error:
         logger.warning("Host %s is not reconciled: %s", host.name, error)
 
 
@@ -231,6 +233,22 @@ def _free_stray_devices(host: AgentHost, ledgers: _Ledgers) -> bool:
                 if server is not None and server.launched_at is None and len(loose) == len(mine):
                     tracker.release(host, None, uuid, ledgers.node_id)  # a claim that nobody builds on
     return bool(freed)
+
+
+def _release_stray_ports(host: AgentHost, ledgers: _Ledgers) -> None:
+    """Ports that this host has for servers which aren't here any more."""
+    with host.database.read() as conn:
+        bound = interfaces.of_host(conn, host.name)
+    for uuid in bound.keys() - ledgers.servers.keys() - ledgers.busy:
+        with host.locks.try_hold(uuid) as free:
+            if not free or _has_right(host, uuid, ledgers.node_id):
+                continue
+            logger.warning(
+                "Ports on host %s belong to server %s, which isn't here", host.name, uuid, extra=about(None, uuid)
+            )
+            release_ports(host, None, uuid)
+            if _living(host, uuid) is None:
+                host.database.write(lambda conn, uuid=uuid: interfaces.forget(conn, uuid))  # type: ignore[misc]
 
 
 def _follow_domains(host: AgentHost, ledgers: _Ledgers) -> None:

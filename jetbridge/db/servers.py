@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 from sqlalchemy.sql import Select
 
-from jetbridge.db import actions, server_labels
+from jetbridge.db import actions, interfaces, server_labels
 from jetbridge.db.batches import batches
 from jetbridge.db.clock import utcnow
 from jetbridge.db.codec import (
@@ -100,7 +100,6 @@ def create(
             launch_index=server.launch_index,
             locked=server.locked,
             locked_reason=server.locked_reason,
-            networks=canonical([_network_to_json(network) for network in server.networks]),
             request_id=server.request_id,
             launched_at=server.launched_at,
             deleted=0,
@@ -116,6 +115,7 @@ def create(
             keypair=None if keypair is None else canonical(dict(keypair)),
         )
     )
+    interfaces.add(conn, server.uuid, server.networks, now=server.created_at)
     if server.metadata:
         server_labels.set_metadata(conn, server.uuid, server.metadata)
     if server.tags:
@@ -259,7 +259,7 @@ def unplace(conn: Connection, uuid: str, *, now: datetime | None = None) -> bool
 
 
 def soft_delete(conn: Connection, uuid: str, *, now: datetime | None = None) -> bool:
-    """The server is gone: row kept with ``deleted = id``, its tags dropped, its unfinished actions ended. The host's row must have been
+    """The server is gone: row kept with ``deleted = id``, its tags and NICs dropped, its unfinished actions ended. The host's row must have been
     locked before, since its usage ends here. Answers whether there was a living one."""
     at = now or utcnow()
     query = instances.update().where(_t.uuid == uuid, _t.deleted == 0)
@@ -275,6 +275,7 @@ def soft_delete(conn: Connection, uuid: str, *, now: datetime | None = None) -> 
         )
     )
     server_labels.replace_tags(conn, uuid, ())
+    interfaces.forget(conn, uuid)
     actions.finish_all(conn, uuid, now=at)
     return gone.rowcount == 1
 
@@ -323,14 +324,15 @@ def _load(conn: Connection, query: Select[Any]) -> tuple[Server, ...]:
     uuids = [row.uuid for row in rows]
     metadata = server_labels.metadata_of(conn, uuids)
     tags = server_labels.tags_of(conn, uuids)
-    return tuple(_server(row, metadata.get(row.uuid, {}), tags.get(row.uuid, ())) for row in rows)
+    nics = interfaces.of_servers(conn, uuids)
+    return tuple(
+        _server(row, metadata.get(row.uuid, {}), tags.get(row.uuid, ()), nics.get(row.uuid, ())) for row in rows
+    )
 
 
-def _network_to_json(network: NetworkRequest) -> dict[str, Any]:
-    return {"network": network.network, "mac": network.mac, "tag": network.tag}
-
-
-def _server(row: Row[Any], metadata: Mapping[str, str], tags: tuple[str, ...]) -> Server:
+def _server(
+    row: Row[Any], metadata: Mapping[str, str], tags: tuple[str, ...], nics: tuple[NetworkRequest, ...]
+) -> Server:
     return Server(
         id=row.id,
         uuid=row.uuid,
@@ -361,7 +363,7 @@ def _server(row: Row[Any], metadata: Mapping[str, str], tags: tuple[str, ...]) -
         locked_reason=row.locked_reason,
         metadata=metadata,
         tags=tags,
-        networks=tuple(NetworkRequest(**network) for network in decoded(row.networks)),
+        networks=nics,
         request_id=row.request_id,
         deleted=row.deleted,
     )

@@ -187,7 +187,6 @@ instances = Table(
     Column("launch_index", Integer, nullable=False, default=0),
     Column("locked", Boolean, nullable=False, default=False),
     Column("locked_reason", short_text(255)),
-    Column("networks", long_text(), nullable=False, default="[]"),
     Column("request_id", short_text(64)),
     Column("launched_at", moment()),
     Column("terminated_at", moment()),
@@ -315,6 +314,63 @@ host_networks = Table(
     Column("compute_node_id", Integer, primary_key=True),
     Column("name", short_text(255), primary_key=True),
     Column("kind", short_text(16), nullable=False),  # network, bridge
+)
+
+networks = Table(
+    "networks",
+    metadata,
+    Column("id", short_text(36), primary_key=True),
+    Column("name", short_text(255), nullable=False, unique=True),
+    Column("project_id", short_text(255), nullable=False),
+    Column("shared", Boolean, nullable=False, default=False),
+    Column("network_type", short_text(32)),
+    Column("physical_network", short_text(64)),
+    Column("segmentation_id", Integer),
+    Column("description", short_text(255), nullable=False, default=""),
+    *_times(),
+)
+
+ports = Table(
+    "ports",
+    metadata,
+    Column("id", short_text(36), primary_key=True),
+    Column("name", short_text(255), nullable=False, default=""),
+    Column("network_id", short_text(36), nullable=False),
+    Column("project_id", short_text(255), nullable=False),
+    Column("mac_address", short_text(32), nullable=False),
+    Column("description", short_text(255), nullable=False, default=""),
+    Column("admin_state_up", Boolean, nullable=False, default=True),
+    Column("device_id", short_text(255), nullable=False, default="", index=True),
+    Column("device_owner", short_text(255), nullable=False, default=""),
+    Column("fixed_ips", long_text(), nullable=False, default="[]"),
+    Column("vnic_type", short_text(64), nullable=False, default="normal"),
+    Column("profile", long_text(), nullable=False, default="{}"),
+    Column("host", short_text(255)),
+    Column("vif_type", short_text(64), nullable=False, default="unbound"),
+    Column("vif_details", long_text(), nullable=False, default="{}"),
+    Column("numa_affinity_policy", short_text(64)),
+    Column("device_profile", short_text(255)),
+    *_times(),
+    UniqueConstraint("network_id", "mac_address"),
+)
+
+virtual_interfaces = Table(
+    "virtual_interfaces",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("instance_uuid", short_text(36), nullable=False, index=True),
+    Column("address", short_text(255), nullable=False),  # MAC
+    Column("network", short_text(255), nullable=False),  # its name
+    Column("network_id", short_text(36), nullable=False),
+    Column("uuid", short_text(36), index=True),  # the port's; None: to be made
+    Column("tag", short_text(255)),
+    Column("vnic_type", short_text(64), nullable=False),
+    Column("request_id", short_text(36)),  # of its device request
+    Column("made", Boolean, nullable=False),  # the port was made for the server, and goes with it
+    Column("fixed_ips", long_text(), nullable=False, default="[]"),
+    Column("host", short_text(255), index=True),  # who has bound the port, or is about to
+    Column("task", short_text(16)),  # attach, detach
+    *_times(),
 )
 
 key_pairs = Table(

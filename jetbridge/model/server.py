@@ -6,8 +6,10 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Literal
 
 from jetbridge.model.flavor import Flavor
+from jetbridge.pci.port import VnicType
 
 
 class VmState(enum.StrEnum):
@@ -40,11 +42,25 @@ class PowerState(enum.IntEnum):
 
 @dataclass(frozen=True)
 class NetworkRequest:
-    """A NIC asked for: a libvirt network or bridge by the name users know it; ``mac`` is made by the API."""
+    """A NIC of a server: a row of ``virtual_interfaces``.
+
+    ``network`` is the network's name, ``port_id`` None until its port is made. ``made``: the port was made for this server and
+    goes with it. ``request_id`` is that of the port's device request. ``host`` is set while a host has the port bound, or may have;
+    ``task`` while the NIC is being put in or taken out of a server that exists.
+    """
 
     network: str
     mac: str
     tag: str | None = None
+    network_id: str = ""
+    port_id: str | None = None
+    vnic_type: VnicType = VnicType.NORMAL
+    request_id: str | None = None
+    made: bool = True
+    fixed_ips: tuple[str, ...] = ()
+    host: str | None = None
+    task: Literal["attach", "detach"] | None = None
+    id: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)

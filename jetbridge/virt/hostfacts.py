@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from jetbridge.virt.children import PCI_DEVICES
 from jetbridge.virt.connection import HostFiles
-from jetbridge.virt.nodedev import PCI_DEVICES
 
 
 class SysfsFacts:

@@ -14,11 +14,10 @@ from typing import Any
 
 from jetbridge.errors import InvalidNodeDevice, PciDeviceNotFoundById, ProbeFailed
 from jetbridge.pci.device import DeviceType
+from jetbridge.virt.children import PCI_DEVICES, netdev_of, vdpa_devices
 from jetbridge.virt.connection import HostFiles
 from jetbridge.virt.xml import Element, child_text, parse_xml
 
-PCI_DEVICES = "/sys/bus/pci/devices"
-_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _MDEV_NAME = re.compile(r"mdev_([0-9a-fA-F]{8}_[0-9a-fA-F]{4}_[0-9a-fA-F]{4}_[0-9a-fA-F]{4}_[0-9a-fA-F]{12})(?:_.+)?")
 
 
@@ -299,27 +298,16 @@ class _Report:
         self._by_name = {device.name: device for device in devices}
         self._pci = {device.pci.address: device.pci for device in devices if device.pci}
         self._net: dict[str, NetInterface] = {}
-        self._vdpa: set[str] = set()
+        self._vdpa = vdpa_devices(devices, files)
         for device in devices:
             if device.net and device.parent:
                 self._net.setdefault(device.parent, device.net)
-            if device.vdpa is not None and (owner := self._pci_owner(device)):
-                self._vdpa.add(owner)
         self._cards_below = self._below()
         self._vf_numbers: dict[str, Mapping[str, int]] = {}
         self._pf_netdevs: dict[str, tuple[str | None, str | None]] = {}
 
     def rows(self) -> list[dict[str, Any]]:
         return [self._row(device, device.pci) for device in self._devices if device.pci]
-
-    def _pci_owner(self, device: NodeDevice) -> str | None:
-        """Address of the function a vDPA device belongs to: its parent, or the last function on its sysfs path, because
-        an auxiliary device may lie between them."""
-        parent = self._by_name.get(device.parent or "")
-        if parent and parent.pci:
-            return parent.pci.address
-        on_path = [part for part in (device.path or "").split("/") if _ADDRESS.fullmatch(part)]
-        return on_path[-1] if on_path else None
 
     def _row(self, device: NodeDevice, pci: PciFunction) -> dict[str, Any]:
         dev_type = pci.dev_type
@@ -378,10 +366,7 @@ class _Report:
     def _netdev(self, address: str) -> tuple[str | None, str | None]:
         """Interface and MAC of a function; None where the kernel has no network device for it (given to a guest, no NIC)."""
         if address not in self._pf_netdevs:
-            names = sorted(self._files.list_dir(f"{PCI_DEVICES}/{address}/net"))
-            name = names[0] if names else None
-            mac = (self._files.read_text(f"{PCI_DEVICES}/{address}/net/{name}/address") or "").strip() if name else ""
-            self._pf_netdevs[address] = (name, mac or None)
+            self._pf_netdevs[address] = netdev_of(self._files, address)
         return self._pf_netdevs[address]
 
     def _vf_number(self, pci: PciFunction) -> int:

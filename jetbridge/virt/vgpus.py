@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 from jetbridge.mdev.values import HostVgpus, Instance, Kind, Offer, Parent
 from jetbridge.pci.device import DeviceType
+from jetbridge.virt.children import PCI_DEVICES
 from jetbridge.virt.connection import HostFiles
-from jetbridge.virt.nodedev import PCI_DEVICES, NodeDevice, PciFunction, parse_node_device
+from jetbridge.virt.nodedev import NodeDevice, PciFunction, parse_node_device
 
 MDEV_BUS = "/sys/class/mdev_bus"
 NO_TYPE = "0"

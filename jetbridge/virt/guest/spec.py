@@ -112,25 +112,6 @@ class Controller:
 
 
 @dataclass(frozen=True)
-class Interface:
-    """``kind`` network or bridge; the name goes to the attribute of the same name."""
-
-    kind: str = value("@type")
-    mac: str | None = value("mac/@address", default=None)
-    network: str | None = value("source/@network", default=None)
-    bridge: str | None = value("source/@bridge", default=None)
-    model: str | None = value("model/@type", default=None)
-
-
-@dataclass(frozen=True)
-class Serial:
-    kind: str = value("@type", default="pty")
-    log: str | None = value("log/@file", default=None)
-    append: bool | None = value("log/@append", ON_OFF, default=None)
-    port: int = value("target/@port", INTEGER, default=0)
-
-
-@dataclass(frozen=True)
 class HostAddress:
     """Where a function lies on the host. Numbers, so that two are equal however they were written."""
 
@@ -141,6 +122,35 @@ class HostAddress:
 
     def __str__(self) -> str:
         return f"{self.domain:04x}:{self.bus:02x}:{self.slot:02x}.{self.function:x}"
+
+
+@dataclass(frozen=True)
+class Interface:
+    """``kind`` network or bridge: the name goes to the attribute of the same name. hostdev: the function at ``address`` itself;
+    direct: the host interface ``dev``; vdpa: the character device ``dev``; vhostuser: the ``socket``."""
+
+    kind: str = value("@type")
+    managed: bool | None = value("@managed", YES_NO, default=None)
+    mac: str | None = value("mac/@address", default=None)
+    network: str | None = value("source/@network", default=None)
+    bridge: str | None = value("source/@bridge", default=None)
+    dev: str | None = value("source/@dev", default=None)
+    socket_kind: str | None = value("source/@type", default=None)
+    socket: str | None = value("source/@path", default=None)
+    mode: str | None = value("source/@mode", default=None)
+    address: HostAddress | None = child("source/address[@type='pci']", HostAddress)
+    port_kind: str | None = value("virtualport/@type", default=None)
+    port_id: str | None = value("virtualport/parameters/@interfaceid", default=None)
+    vlan: int | None = value("vlan/tag/@id", INTEGER, default=None)
+    model: str | None = value("model/@type", default=None)
+
+
+@dataclass(frozen=True)
+class Serial:
+    kind: str = value("@type", default="pty")
+    log: str | None = value("log/@file", default=None)
+    append: bool | None = value("log/@append", ON_OFF, default=None)
+    port: int = value("target/@port", INTEGER, default=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,6 +216,8 @@ class GuestSpec:
     identity: Identity | None = child("metadata/jetbridge:server", Identity)
     memory_kib: int = value("memory[@unit='KiB']", INTEGER)
     hugepages: tuple[HugePages, ...] = children("memoryBacking/hugepages/page", HugePages)
+    memory_source: str | None = value("memoryBacking/source/@type", default=None)
+    memory_access: str | None = value("memoryBacking/access/@mode", default=None)
     vcpus: int = value("vcpu[@placement='static']", INTEGER)
     host_cpus: frozenset[int] | None = value("vcpu[@placement='static']/@cpuset", CPU_SET, default=None)
     vcpu_pins: tuple[VcpuPin, ...] = children("cputune/vcpupin", VcpuPin)

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jetbridge.errors import HypervisorError, InvalidConfiguration, NotSupported, PciDeviceUnsupportedHypervisor
+from jetbridge.errors import InvalidConfiguration, NotSupported, PciDeviceUnsupportedHypervisor
 from jetbridge.model.server import Server
 from jetbridge.numa.topology import GuestTopology, HostTopology
 from jetbridge.pci.device import PciDevice
 from jetbridge.pci.request import PciRequest
-from jetbridge.virt.connection import NetworkInfo
 from jetbridge.virt.guest.address import read_address
+from jetbridge.virt.guest.nics import GuestNic, element_of
 from jetbridge.virt.guest.placement import Placement, cpu_topology, placement
 from jetbridge.virt.guest.spec import (
     Balloon,
@@ -88,7 +88,7 @@ def guest_spec(
     devices: Sequence[PciDevice],
     topology: GuestTopology | None,
     host: HostTopology | None,
-    networks: Sequence[NetworkInfo],
+    nics: Sequence[GuestNic],
     files: GuestFiles,
     options: GuestOptions,
     vgpus: Sequence[GuestVgpu] = (),
@@ -96,14 +96,16 @@ def guest_spec(
     """The guest of ``server``.
 
     ``devices`` are the server's, each with the ``request_id`` it was claimed for; ``topology`` is as fitted by the claim,
-    ``host`` the host's cells and ``networks`` its networks. Devices of port requests belong to the interfaces and are left
-    out; a device whose request does not exist is left out with a warning.
+    ``host`` the host's cells and ``nics`` the server's, which the devices of port requests belong to; a device whose request
+    does not exist is left out with a warning.
 
     Raises ``PciDeviceUnsupportedHypervisor``, ``PciDeviceWrongAddressFormat``, ``NotSupported`` (an image property that
-    can't be met), ``HypervisorError`` (a network the host doesn't have).
+    can't be met).
     """
     hostdevs, device_warnings = _hostdevs(server, requests, devices, options.virt_type)
     shown = any(vgpu.display for vgpu in vgpus)
+    elements = [element_of(nic, image_properties.get("hw_vif_model", "virtio")) for nic in nics]
+    shared = True if any(nic.shares_memory for nic in nics) else None
     flavor = server.flavor
     placed = Placement()
     if topology is not None:
@@ -123,6 +125,8 @@ def guest_spec(
         identity=_identity(server),
         memory_kib=flavor.memory_mb * 1024,
         hugepages=placed.hugepages,
+        memory_source="memfd" if shared else None,
+        memory_access="shared" if shared else None,
         vcpus=flavor.vcpus,
         host_cpus=options.shared_cpus if topology is None else None,
         vcpu_pins=placed.vcpu_pins,
@@ -145,14 +149,18 @@ def guest_spec(
         timers=_timers(options.arch),
         disks=disks,
         controllers=(*disk_controllers, *_pcie_ports(options, machine)),
-        interfaces=_interfaces(server, networks, image_properties.get("hw_vif_model", "virtio")),
+        interfaces=tuple(element for element in elements if isinstance(element, Interface)),
         # A pty can be attached to (virsh console) while virtlogd keeps what is written; no graphics and no video, as
         # these guests are reached over the network, and an emulated display would be the first one GPU programs find.
         serials=(Serial(log=_text(files.console_log), append=False if files.console_log else None),),
         # Only for guests whose display is a vGPU; the emulated card is left out, so that there is one display.
         graphics=Graphics() if shown else None,
         video=Video("none") if shown else None,
-        hostdevs=(*hostdevs, *_vendor_functions(vgpus)),
+        hostdevs=(
+            *hostdevs,
+            *_vendor_functions(vgpus),
+            *(element for element in elements if isinstance(element, PciHostdev)),
+        ),
         mdevs=_mediated_devices(vgpus),
         # With VFIO devices all guest memory is pinned and QEMU ignores requests to shrink; the balloon is kept for its statistics.
         balloon=Balloon(statistics_seconds=10),
@@ -178,7 +186,7 @@ def _hostdevs(
         for device in devices
         if device.request_id == request.request_id
     ]
-    if chosen and virt_type not in _CPU_MODES:
+    if devices and virt_type not in _CPU_MODES:
         raise PciDeviceUnsupportedHypervisor(type=virt_type)
     return (
         tuple(PciHostdev(managed=device.managed, source=read_address(device.address)) for device in chosen),
@@ -292,26 +300,3 @@ def _disks(files: GuestFiles, bus: str) -> tuple[tuple[Disk, ...], tuple[Control
             Disk(device="cdrom", path=str(files.config_drive), target=f"sd{letter}", bus="sata", read_only=True)
         )
     return tuple(disks), (Controller("scsi", 0, "virtio-scsi"),) if bus == "scsi" else ()
-
-
-def _interfaces(server: Server, networks: Sequence[NetworkInfo], model: str) -> tuple[Interface, ...]:
-    known = {network.name: network for network in networks}
-    interfaces = []
-    for wanted in server.networks:
-        network = known.get(wanted.network)
-        if network is None:
-            raise HypervisorError(
-                operation=f"connecting server {server.uuid} to network {wanted.network!r}",
-                host=server.host,
-                reason=f"the host has only {', '.join(sorted(known)) or 'no networks'}",
-            )
-        interfaces.append(
-            Interface(
-                network.kind,
-                wanted.mac,
-                network=network.name if network.kind == "network" else None,
-                bridge=network.name if network.kind == "bridge" else None,
-                model=model,
-            )
-        )
-    return tuple(interfaces)

@@ -19,7 +19,7 @@ from jetbridge.virt.simulated.guest import (
     add_device,
     boot_messages,
     live_document,
-    remove_pci_device,
+    remove_device,
 )
 from jetbridge.virt.simulated.hardware import hardware_of
 from jetbridge.virt.simulated.host_xml import DOMAIN_CAPABILITIES
@@ -30,15 +30,15 @@ from jetbridge.virt.simulated.rules import (
     check_define,
     check_devices,
     check_mdevs,
+    check_network,
     check_resources,
-    is_pci,
-    pci_use,
+    device_use,
+    lent_use,
     read_domain,
 )
 from jetbridge.virt.simulated.state import Domain, Memory
 from jetbridge.virt.simulated.sysfs import SimulatedHostFiles
 from jetbridge.virt.vfio import VFIO_DRIVERS
-from jetbridge.virt.xml import parse_xml
 
 
 def open_fleet_host(host: FleetHost, state_dir: Path) -> tuple[SimulatedConnection, SimulatedHostFiles]:
@@ -120,7 +120,8 @@ class SimulatedConnection:
             document = read_domain(domain.xml)
             resources = host_resources(self._machine.capabilities(), None, None)
             check_resources(document, self._machine.spec.networks, resources)
-            check_devices(document.pci, name, memory.domains, self._machine)
+            uses = [*document.pci, *(lent_use(path, self._machine) for path in document.lent)]
+            check_devices(uses, name, memory.domains, self._machine)
             check_mdevs(document.mdevs, name, memory.domains, mdevs.active_uuids(self._machine, memory))
             domain.mdevs = list(document.mdevs)
             memory.last_id += 1
@@ -128,7 +129,7 @@ class SimulatedConnection:
             domain.live_xml = live_document(domain.xml, domain.id)
             domain.state = "running"
             self._write_console(name, boot_messages(domain.live_xml, self._machine.parts()), new=True)
-            self._give(memory, domain, document.pci)
+            self._give(memory, domain, uses)
         self._machine.emit(HypervisorEvent("domain-started", name))
 
     def shutdown_domain(self, name: str) -> None:
@@ -180,12 +181,15 @@ class SimulatedConnection:
     def attach_device(self, domain: str, xml: str) -> None:
         with self._call("attach_device", domain=domain), self._machine.changing() as memory:
             found = self._domain(memory, domain)
-            use = self._pci_of(xml)
+            use = device_use(xml, self._machine)
             for text in (found.live_xml, found.xml):
                 if use and text and use.address in {u.address for u in read_domain(text).pci}:
                     raise Refused(f"operation failed: target pci device {use.address} already exists")
+            check_network(xml, self._machine.spec.networks)
             if found.running:
                 if use:
+                    if use.address in found.held:
+                        raise Refused(f"Requested operation is not valid: {use.address} is in use by domain {domain}")
                     check_devices([use], domain, memory.domains, self._machine)
                     self._give(memory, found, [use])
                 assert found.live_xml is not None
@@ -197,19 +201,19 @@ class SimulatedConnection:
     def detach_device(self, domain: str, xml: str) -> None:
         with self._call("detach_device", domain=domain), self._machine.changing() as memory:
             found = self._domain(memory, domain)
-            use = self._pci_of(xml)
-            if use is None:
-                raise Refused("unsupported configuration: only PCI host devices can be detached here")
+            use = device_use(xml, self._machine)
             current = found.live_xml if found.running else found.xml
             assert current is not None
-            if use.address not in {other.address for other in read_domain(current).pci}:
-                raise Refused(f"device not found: host pci device {use.address} not found")
-            if found.live_xml is not None:
-                found.live_xml = remove_pci_device(found.live_xml, use.address)
-            if found.xml is not None:
-                found.xml = remove_pci_device(found.xml, use.address)
+            without = remove_device(current, xml)
+            if without is None:
+                what = f"host pci device {use.address}" if use else "matching network device"
+                raise Refused(f"device not found: {what} not found")
             if found.running:
-                self._take_back(memory, found, [use.address])
+                found.live_xml = without
+                if use and use.address in found.held:
+                    self._take_back(memory, found, [use.address])
+            if found.xml is not None:
+                found.xml = remove_device(found.xml, xml) or found.xml
 
     # --- mediated devices ---
 
@@ -309,7 +313,7 @@ class SimulatedConnection:
     def _give(self, memory: Memory, domain: Domain, uses: Sequence[PciUse]) -> None:
         for use in uses:
             driver = self._machine.driver_of(use.address)
-            if use.managed and driver not in VFIO_DRIVERS:
+            if use.managed and not use.lent and driver not in VFIO_DRIVERS:
                 domain.restore[use.address] = driver
                 self._machine.set_driver(memory, use.address, "vfio-pci")
             domain.held.append(use.address)
@@ -338,13 +342,6 @@ class SimulatedConnection:
             if last_words:
                 self._write_console(name, last_words)
         return True
-
-    def _pci_of(self, xml: str) -> PciUse | None:
-        try:
-            device = parse_xml(xml)
-        except ValueError as error:
-            raise Refused(f"XML error: (device_definition) {error}") from error
-        return pci_use(device) if device.tag in {"hostdev", "interface"} and is_pci(device) else None
 
     def _guest_folder(self, domain: str) -> Path:
         return self._machine.store.folder / "guests" / domain

@@ -36,13 +36,26 @@ def add_device(xml: str, device_xml: str) -> str:
     return etree.tostring(root, encoding="unicode")
 
 
-def remove_pci_device(xml: str, address: str) -> str:
-    root = parse_xml(xml)
-    for device in _host_devices(root):
+def remove_device(xml: str, device_xml: str) -> str | None:
+    """Without the device that ``device_xml`` describes: a PCI function by its address, another interface by its MAC address, as
+    libvirt finds them. None: it has no such device."""
+    root, wanted = parse_xml(xml), parse_xml(device_xml)
+    mac = child_attribute(wanted, "mac", "address")
+    for device in [*root.findall("devices/hostdev"), *root.findall("devices/interface")]:
+        if is_pci(wanted):
+            same = is_pci(device) and pci_use(device).address == pci_use(wanted).address
+        else:
+            same = device.tag == wanted.tag and mac is not None and child_attribute(device, "mac", "address") == mac
         parent = device.getparent()
-        if is_pci(device) and pci_use(device).address == address and parent is not None:
+        if same and parent is not None:
             parent.remove(device)
-    return etree.tostring(root, encoding="unicode")
+            return etree.tostring(root, encoding="unicode")
+    return None
+
+
+def child_attribute(element: Element, path: str, name: str) -> str | None:
+    found = element.find(path)
+    return None if found is None else found.get(name)
 
 
 def _host_devices(root: Element) -> list[Element]:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from jetbridge.errors import InvalidConfiguration
 from jetbridge.virt.capabilities import HostResources, parse_cpu_set
+from jetbridge.virt.nodedev import parse_node_device
 from jetbridge.virt.simulated.hardware import Part
 from jetbridge.virt.simulated.state import Domain
 from jetbridge.virt.vfio import VFIO_DRIVERS, blocks_group
@@ -31,14 +32,17 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class PciUse:
+    """``lent``: not the function itself, but its network interface (macvtap) or its vDPA device, while its host driver keeps it."""
+
     address: str
     managed: bool
+    lent: bool = False
 
 
 @dataclass(frozen=True)
 class DomainDocument:
     """What of a domain's XML matters to the rules. ``files`` must exist when it starts; ``host_cpus`` and ``host_nodes``
-    are those it is tied to."""
+    are those it is tied to; ``lent`` are host interfaces and vDPA character devices."""
 
     name: str
     uuid: str
@@ -51,6 +55,7 @@ class DomainDocument:
     files: tuple[str, ...]
     host_cpus: frozenset[int] = frozenset()
     host_nodes: frozenset[int] = frozenset()
+    lent: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=1024)
@@ -102,6 +107,7 @@ def read_domain(xml: str) -> DomainDocument:
         files=tuple(str(file) for file in files if file),
         host_cpus=_sets(root, "cpuset", "vcpu", "cputune/vcpupin", "cputune/emulatorpin"),
         host_nodes=_sets(root, "nodeset", "numatune/memory", "numatune/memnode"),
+        lent=tuple(path for device in root.findall("devices/interface") if (path := lent_path(device))),
     )
 
 
@@ -135,6 +141,31 @@ def is_pci(device: Element) -> bool:
     return device.get("type") == "pci"
 
 
+def lent_path(device: Element) -> str | None:
+    """The host interface or vDPA character device that an ``<interface>`` takes; None: neither."""
+    source = device.find("source")
+    if device.tag != "interface" or source is None or device.get("type") not in ("direct", "vdpa"):
+        return None
+    return source.get("dev")
+
+
+def lent_use(path: str, machine: Machine) -> PciUse:
+    """The function behind a path. Raises Refused where there is no such thing on the host."""
+    for address, part in machine.parts().items():
+        if machine.driver_of(address) == part.node.driver and path in lent_by(part):
+            return PciUse(address, managed=False, lent=True)
+    if path.startswith("/"):
+        raise Refused(f"Unable to open '{path}' for vdpa device: No such file or directory")
+    raise Refused(f"Cannot get interface flags on '{path}': No such device")
+
+
+@lru_cache(maxsize=8192)
+def lent_by(part: Part) -> tuple[str, ...]:
+    """What of a function can be lent to a guest while its host driver keeps it."""
+    nodes = [parse_node_device(document) for document in part.children]
+    return tuple(path for node in nodes for path in (node.net.interface if node.net else None, node.vdpa) if path)
+
+
 def pci_use(device: Element) -> PciUse:
     """Raises Refused when the source address is missing or wrong."""
     address = device.find("source/address")
@@ -153,6 +184,30 @@ def pci_use(device: Element) -> PciUse:
         raise Refused(f"XML error: Invalid value for attribute 'managed' in element '{device.tag}': '{managed}'.")
     domain, bus, slot, function = numbers
     return PciUse(f"{domain:04x}:{bus:02x}:{slot:02x}.{function}", managed == "yes")
+
+
+def device_use(xml: str, machine: Machine) -> PciUse | None:
+    """The function that a device to attach or detach takes, itself or something of it. Raises Refused."""
+    device = _device(xml)
+    if device.tag in {"hostdev", "interface"} and is_pci(device):
+        return pci_use(device)
+    path = lent_path(device)
+    return lent_use(path, machine) if path else None
+
+
+def check_network(xml: str, networks: Iterable[str]) -> None:
+    """Raises Refused when a device to attach is on a network that isn't there."""
+    source = _device(xml).find("source")
+    name = None if source is None else source.get("network")
+    if name is not None and name not in networks:
+        raise Refused(f"Network not found: no network with matching name '{name}'")
+
+
+def _device(xml: str) -> Element:
+    try:
+        return parse_xml(xml)
+    except ValueError as error:
+        raise Refused(f"XML error: (device_definition) {error}") from error
 
 
 def check_define(document: DomainDocument, domains: Mapping[str, Domain]) -> None:
@@ -208,7 +263,7 @@ def check_devices(uses: Iterable[PciUse], name: str, domains: Mapping[str, Domai
         if part.pci.is_bridge:
             raise Refused("internal error: Non-endpoint PCI devices cannot be assigned to guests")
         _check_free(use.address, part, holders)
-        if not use.managed and machine.driver_of(use.address) not in VFIO_DRIVERS:
+        if not use.managed and not use.lent and machine.driver_of(use.address) not in VFIO_DRIVERS:
             if not part.vgpu_types:
                 raise Refused(f"Unmanaged PCI device {use.address} must be manually detached from the host")
             if machine.vendor_type(use.address) == NO_TYPE:
@@ -217,6 +272,8 @@ def check_devices(uses: Iterable[PciUse], name: str, domains: Mapping[str, Domai
                     f" {part.pci.iommu_group}: No such device"
                 )
     for use in wanted.values():
+        if use.lent:
+            continue
         _check_without_vfs(parts[use.address], holders, machine)
         _check_group(parts[use.address], wanted.keys(), machine)
 

@@ -138,21 +138,11 @@ def test_network_discovery(door: Door) -> None:
     assert version["links"][0]["href"] == "http://127.0.0.1:8774/network/v2.0/"
 
 
-@pytest.mark.parametrize("collection", ["subnets", "security-groups", "routers", "floatingips", "extensions"])
+@pytest.mark.parametrize("collection", ["subnets", "security-groups", "routers", "floatingips"])
 def test_what_there_is_none_of_is_an_empty_list(door: Door, collection: str) -> None:
     answer = door.get(f"/network/v2.0/{collection}")
     assert answer.json() == {collection.replace("-", "_"): []}
     assert door.get(f"/network/v2.0/{collection}/x").status_code == 404
-
-
-def test_networks_are_those_of_the_hosts(door: Door) -> None:
-    assert door.get("/network/v2.0/networks").json() == {"networks": []}
-    missing = door.get("/network/v2.0/networks/nope")
-    assert missing.status_code == 404
-    assert missing.json()["NeutronError"]["type"] == "NotFound"
-    refused = door.post("/network/v2.0/networks", json={"network": {"name": "x"}})
-    assert refused.status_code == 403
-    assert "virsh net-define" in refused.json()["NeutronError"]["message"]
 
 
 def test_hosts_are_listed_by_name_whoever_came_first(tmp_path: Path) -> None:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from jetbridge.model.flavor import Flavor
-from jetbridge.model.server import NetworkRequest, PowerState, Server, VmState
+from jetbridge.model.server import PowerState, Server, VmState
 from jetbridge.numa.topology import CpuPolicy, GuestCell, GuestTopology, HostCell, HostTopology
 from jetbridge.pci.device import DeviceType, PciDevice
+from jetbridge.pci.port import VnicType
 from jetbridge.pci.request import PciRequest
 from jetbridge.virt.connection import NetworkInfo
-from jetbridge.virt.guest import GuestFiles, GuestOptions, GuestVgpu, Translation, guest_spec
+from jetbridge.virt.guest import GuestFiles, GuestNic, GuestOptions, GuestVgpu, Translation, guest_spec
 
 GPU = {"vendor_id": "10de", "product_id": "1eb8"}
 MDEVS = ("4b20d080-1b54-4048-85b3-a6a62d165c01", "4b20d080-1b54-4048-85b3-a6a62d165c02")
 FOLDER = Path("/var/lib/jetbridge/instances/instance-0000002a")
 FILES = GuestFiles(console_log=FOLDER / "console.log", root_disk=FOLDER / "root.qcow2")
-NETWORKS = (NetworkInfo("default", "network"), NetworkInfo("br-lab", "bridge"))
+NICS = (
+    GuestNic("fa:16:3e:00:00:01", network=NetworkInfo("default", "network")),
+    GuestNic("fa:16:3e:00:00:02", network=NetworkInfo("br-lab", "bridge")),
+)
 HOST = HostTopology(
     (
         HostCell(0, frozenset({0, 1, 2, 3}), frozenset({4, 5, 6, 7}), 65536),
@@ -68,6 +73,27 @@ def request(request_id: str, count: int = 1, alias: str | None = "GPU") -> PciRe
     return PciRequest(request_id, count, (GPU,), alias, requester_id=None if alias else "port-1")
 
 
+def port_nics() -> Mapping[VnicType, GuestNic]:
+    """One NIC of each kind of port that takes a device."""
+
+    def vf(address: str) -> PciDevice:
+        return replace(device(address, f"r-{address}"), dev_type=DeviceType.VF, vendor_id="15b3", product_id="101e")
+
+    def nic(kind: VnicType, number: int, address: str, **more: Any) -> GuestNic:
+        return GuestNic(f"fa:16:3e:00:01:0{number}", kind, vf(address), **more)
+
+    socket = "/run/virtio-forwarder/0000:a1:00.6.sock"
+    made = [
+        nic(VnicType.DIRECT, 1, "0000:a1:00.2", vlan=42),
+        nic(VnicType.MACVTAP, 2, "0000:a1:00.3", vlan=42, path="enp161s0f0v1"),
+        nic(VnicType.VDPA, 3, "0000:a1:01.2", path="/dev/vhost-vdpa-3"),
+        nic(VnicType.REMOTE_MANAGED, 4, "0000:a1:00.4", vlan=42),
+        nic(VnicType.DIRECT_PHYSICAL, 5, "0000:c1:00.0", vlan=42),
+        nic(VnicType.VIRTIO_FORWARDER, 6, "0000:a1:00.6", path=socket),
+    ]
+    return {each.vnic_type: each for each in made}
+
+
 def translate(
     *,
     server: Server = SERVER,
@@ -75,6 +101,7 @@ def translate(
     requests: tuple[PciRequest, ...] = (),
     devices: tuple[PciDevice, ...] = (),
     topology: GuestTopology | None = None,
+    nics: Sequence[GuestNic] = (),
     files: GuestFiles = FILES,
     options: GuestOptions | None = None,
     vgpus: tuple[GuestVgpu, ...] = (),
@@ -86,7 +113,7 @@ def translate(
         devices=devices,
         topology=topology,
         host=HOST,
-        networks=NETWORKS,
+        nics=nics,
         files=files,
         options=options or GuestOptions(),
         vgpus=vgpus,
@@ -123,7 +150,7 @@ def golden_cases() -> Mapping[str, Translation]:
         (GuestCell(0, frozenset({0}), frozenset({1, 2, 3}), 4096, "large", 0, 2048, {1: 4, 2: 5, 3: 6}),),
         CpuPolicy.MIXED,
     )
-    nics = (NetworkRequest("default", "fa:16:3e:00:00:01"), NetworkRequest("br-lab", "fa:16:3e:00:00:02"))
+    ports = port_nics()
     return {
         "one-gpu": translate(**one_gpu),
         "two-requests-unmanaged": translate(
@@ -136,7 +163,11 @@ def golden_cases() -> Mapping[str, Translation]:
         ),
         "no-devices": translate(),
         "networks-and-config-drive": translate(
-            server=_server(networks=nics), files=replace(FILES, config_drive=FOLDER / "config-drive.iso"), **one_gpu
+            nics=NICS, files=replace(FILES, config_drive=FOLDER / "config-drive.iso"), **one_gpu
+        ),
+        "ports-of-every-kind": translate(nics=tuple(ports[kind] for kind in ports), **one_gpu),
+        "an-open-vswitch-port": translate(
+            nics=(replace(NICS[1], network=NetworkInfo("br-int", "bridge"), ovs_port=SERVER.uuid),)
         ),
         "uefi-and-pcie-ports": translate(
             image_properties={"hw_firmware_type": "uefi"}, options=GuestOptions(num_pcie_ports=3), **one_gpu
@@ -148,7 +179,7 @@ def golden_cases() -> Mapping[str, Translation]:
             options=GuestOptions(virt_type="qemu"),
         ),
         "image-choices": translate(
-            server=_server(networks=nics[:1]),
+            nics=NICS[:1],
             image_properties={
                 "hw_disk_bus": "scsi",
                 "hw_vif_model": "e1000e",

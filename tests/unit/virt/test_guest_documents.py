@@ -11,18 +11,23 @@ from lxml import etree
 
 from jetbridge.errors import GuestXmlInvalid, PciDeviceWrongAddressFormat
 from jetbridge.numa.cpulist import format_cpu_list
+from jetbridge.pci.port import VnicType
 from jetbridge.virt.guest import (
+    GuestNic,
     HostAddress,
+    attached_xml,
     build_domain,
     hostdev_xml,
     hostdevs_of,
+    lent_paths,
     mdevs_of,
+    nic_xml,
     parse_domain,
     read_address,
     uses_nvram,
 )
 from jetbridge.virt.guest.mapping import parse_cpu_set
-from tests.unit.virt.guests import MDEVS, device, golden_cases, request, translate
+from tests.unit.virt.guests import MDEVS, NICS, device, golden_cases, port_nics, request, translate
 
 GOLDEN = Path(__file__).parent / "golden"
 CASES = golden_cases()
@@ -53,14 +58,40 @@ def test_libvirt_schema_accepts(name: str, schema: etree.RelaxNG) -> None:
     assert schema.validate(etree.parse(str(GOLDEN / f"{name}.xml"))), schema.error_log
 
 
-def test_libvirt_schema_accepts_a_hostdev_alone() -> None:
+def element_schema(name: str) -> etree.RelaxNG:
     # The domain's schema file starts at <domain>; the element's own definition is what attaching is checked by.
-    grammar = etree.fromstring(
-        b'<grammar xmlns="http://relaxng.org/ns/structure/1.0"><start><ref name="hostdev"/></start>'
-        b'<include href="file:///usr/share/libvirt/schemas/domaincommon.rng"/></grammar>'
+    grammar = (
+        f'<grammar xmlns="http://relaxng.org/ns/structure/1.0"><start><ref name="{name}"/></start>'
+        '<include href="file:///usr/share/libvirt/schemas/domaincommon.rng"/></grammar>'
     )
-    schema = etree.RelaxNG(grammar)
+    return etree.RelaxNG(etree.fromstring(grammar))
+
+
+def test_libvirt_schema_accepts_a_hostdev_alone() -> None:
+    schema = element_schema("hostdev")
     assert schema.validate(etree.fromstring(hostdev_xml("0000:3b:00.4", managed=False))), schema.error_log
+
+
+@pytest.mark.parametrize("nic", [*NICS, *port_nics().values()], ids=lambda nic: str(nic.vnic_type))
+def test_libvirt_schema_accepts_a_nic_alone(nic: GuestNic) -> None:
+    xml = nic_xml(nic)
+    schema = element_schema("hostdev" if nic.vnic_type is VnicType.DIRECT_PHYSICAL else "interface")
+    assert schema.validate(etree.fromstring(xml)), schema.error_log
+
+
+@pytest.mark.parametrize("nic", [*NICS, *port_nics().values()], ids=lambda nic: str(nic.vnic_type))
+def test_a_nic_is_found_again_in_its_domain(nic: GuestNic) -> None:
+    xml = build_domain(translate(nics=(*NICS, *port_nics().values())).guest)
+    found = attached_xml(xml, nic.mac.upper(), nic.device.address if nic.device else None)
+    assert found is not None
+    assert found.split() == nic_xml(nic).split()
+    assert attached_xml(xml, "fa:16:3e:ff:ff:ff", "0000:00:1f.7") is None
+
+
+def test_what_the_host_lends_to_a_guest_is_found_in_its_domain() -> None:
+    xml = build_domain(translate(nics=(*NICS, *port_nics().values())).guest)
+    assert lent_paths(xml) == ("enp161s0f0v1", "/dev/vhost-vdpa-3")
+    assert hostdevs_of(xml) == ("0000:a1:00.2", "0000:a1:00.4", "0000:c1:00.0")
 
 
 def test_hostdev_has_the_shape_of_the_field() -> None:

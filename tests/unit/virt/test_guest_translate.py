@@ -10,13 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetbridge.errors import (
-    HypervisorError,
     InvalidConfiguration,
     NotSupported,
     PciDeviceUnsupportedHypervisor,
     PciDeviceWrongAddressFormat,
 )
-from jetbridge.model.server import NetworkRequest
 from jetbridge.virt.guest import GuestFiles, GuestOptions, build_domain, parse_domain
 from jetbridge.virt.guest.placement import cpu_topology
 from tests.unit.virt.guests import FILES, SERVER, device, request, translate
@@ -97,12 +95,6 @@ def test_more_root_ports_than_there_are_slots_are_refused(ports: int) -> None:
 def test_image_properties_that_cannot_be_met_are_named(key: str, text: str) -> None:
     with pytest.raises(NotSupported, match=f"{key}='{text}'"):
         translate(image_properties={key: text})
-
-
-def test_unknown_network_is_named_with_those_there_are() -> None:
-    server = replace(SERVER, networks=(NetworkRequest("blue", "fa:16:3e:00:00:01"),))
-    with pytest.raises(HypervisorError, match=r"'blue'.*gpu001.*br-lab, default"):
-        translate(server=server)
 
 
 def test_no_two_disks_share_a_name() -> None:

@@ -1,0 +1,273 @@
+"""Ports that take devices, from making them to deleting their servers, by the clients that people use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lxml import etree
+from openstack.config import OpenStackConfig
+from openstack.connection import Connection
+
+from tests.system.clients import OpenStack, openstack_client
+from tests.system.cloud import T4, T4_ALIAS, Cloud, gpu, host, running
+from tests.system.invariants import check_at_rest
+
+SCHEMA = Path("/usr/share/libvirt/schemas/domain.rng")
+PF, VF = "101d", "101e"
+CARD = {"vendor_id": "15b3", "product_id": PF, "driver": "mlx5_core", "vpd": {"card_serial_number": "MT-C1"}}
+
+
+def card(bus: int, vfs: int, **more: Any) -> dict[str, Any]:
+    """A card of one port at 0000:BUS:00.0, its VFs from 0000:BUS:00.1 on."""
+    pf = {"vfs": vfs, "max_vfs": 8, "vf_product_id": VF, "vf_interface": f"p{bus:x}v", **more}
+    return {
+        **CARD,
+        "address": f"0000:{bus:02x}:00.0",
+        "interface": f"p{bus:x}",
+        "mac": f"0c:42:a1:00:{bus:02x}:00",
+        "pf": pf,
+    }
+
+
+def offered(address: str, product: str, **tags: Any) -> dict[str, Any]:
+    return {"vendor_id": "15b3", "product_id": product, "address": address, **tags}
+
+
+SPEC = [
+    T4,
+    offered("0000:a1:00.0", VF, physical_network="n1"),
+    offered("0000:a1:00.1", VF, physical_network="n1"),
+    offered("0000:c1:00.0", VF, physical_network=None, remote_managed="true"),
+    offered("0000:d1:00.0", VF, physical_network="n2", trusted="true"),
+    offered("0000:d1:00.0", PF, physical_network="n2"),
+    offered("0000:e1:00.0", VF),  # for aliases, not for networks
+    offered("0000:f1:00.0", VF, physical_network="n3", live_migratable="yes"),
+]
+ALIASES = [
+    T4_ALIAS,
+    {"name": "MOVES", "vendor_id": "15b3", "product_id": VF, "device_type": "type-VF", "live_migratable": "yes"},
+]
+DEVICES = [gpu(0x3B), card(0xC1, 2), card(0xD1, 2), card(0xE1, 2), card(0xF1, 1)]
+FLEET = {
+    "hosts": [host("net1", DEVICES, hardware=["connectx6"])],
+    "config": {"pci": {"device_spec": SPEC, "alias": ALIASES}},
+}
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    with running(tmp_path_factory.mktemp("ports"), FLEET) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def openstack(cloud: Cloud) -> Iterator[OpenStack]:
+    with openstack_client(cloud) as client:
+        provider = ("--provider-network-type", "vlan", "--provider-physical-network")
+        client.ok("network", "create", *provider, "n1", "--provider-segment", "42", "data")
+        client.ok("network", "create", *provider, "n2", "--provider-segment", "43", "fast")
+        client.ok("network", "create", *provider, "n3", "--provider-segment", "44", "moving")
+        client.ok("network", "create", "--provider-network-type", "geneve", "overlay")
+        size = ("--ram", "512", "--vcpus", "1", "--disk", "1")
+        client.ok("flavor", "create", *size, "plain")
+        client.ok("flavor", "create", *size, "--property", "pci_passthrough:alias=GPU:1", "gpu")
+        client.ok("flavor", "create", *size, "--property", "pci_passthrough:alias=MOVES:1", "moves")
+        yield client
+
+
+@pytest.fixture(scope="module")
+def sdk(cloud: Cloud) -> Connection:
+    config = OpenStackConfig(config_files=[str(cloud.state / "clouds.yaml")], load_envvars=False)
+    return Connection(config=config.get_one("jetbridge"))
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing(cloud: Cloud) -> Iterator[None]:
+    """All servers and ports of a test are gone after it, and all devices free."""
+    yield
+    for (server_id,) in cloud.sql("SELECT uuid FROM instances WHERE deleted = 0"):
+        cloud.delete(server_id)
+        cloud.wait_gone(server_id)
+    check_at_rest(cloud)
+    assert set(cloud.statuses()) == {"available"}
+    assert cloud.sql("SELECT count(*) FROM virtual_interfaces") == [(0,)]
+    assert cloud.sql("SELECT count(*) FROM ports WHERE device_id != '' OR host IS NOT NULL") == [(0,)]
+    for (port_id,) in cloud.sql("SELECT id FROM ports"):
+        assert cloud.client.delete(f"{cloud.url}/network/v2.0/ports/{port_id}").status_code == 204
+
+
+def make_port(openstack: OpenStack, kind: str, network: str = "data", *more: str) -> dict[str, Any]:
+    made: dict[str, Any] = openstack.json(
+        "port", "create", "--network", network, "--vnic-type", kind, *more, f"{kind}-port"
+    )
+    return made
+
+
+def boot(openstack: OpenStack, cloud: Cloud, *words: str, flavor: str = "plain") -> dict[str, Any]:
+    made = openstack.json("server", "create", "--flavor", flavor, "--image", cloud.image(), *words, "s")
+    server = cloud.wait(made["id"], "ACTIVE", "ERROR")
+    assert server["status"] == "ACTIVE", server["fault"]
+    return server
+
+
+def domain(cloud: Cloud, server: Mapping[str, Any]) -> etree._Element:
+    """The running domain, valid against libvirt's schema."""
+    xml = cloud.domains("net1")[server["OS-EXT-SRV-ATTR:instance_name"]]["live_xml"]
+    root = etree.fromstring(xml)
+    schema = etree.RelaxNG(etree.parse(str(SCHEMA)))
+    assert schema.validate(root), schema.error_log
+    return root
+
+
+def address_of(source: etree._Element) -> str:
+    numbers = [int(source.get(name), 16) for name in ("domain", "bus", "slot", "function")]
+    return "{:04x}:{:02x}:{:02x}.{}".format(*numbers)
+
+
+X6_PF = "0c:42:a1:6e:20:10"
+FEATURES = ["rx", "tx", "sg", "tso", "gso", "gro", "rxvlan", "txvlan"]
+
+
+def vf_profile(slot: str, number: int, network: str | None, pf_mac: str, serial: str) -> dict[str, Any]:
+    return {
+        "pci_vendor_info": "15b3:101e",
+        "pci_slot": slot,
+        "physical_network": network,
+        "pf_mac_address": pf_mac,
+        "vf_num": number,
+        "card_serial_number": serial,
+        "capabilities": FEATURES,
+    }
+
+
+N1 = vf_profile("0000:a1:00.5", 3, "n1", X6_PF, "MT2124X09876")
+KINDS = {
+    "direct": ("data", N1),
+    "macvtap": ("data", N1),
+    "virtio-forwarder": ("data", N1),
+    "remote-managed": ("overlay", vf_profile("0000:c1:00.2", 1, None, "0c:42:a1:00:c1:00", "MT-C1")),
+    "vdpa": ("data", {"pci_vendor_info": "15b3:101e", "pci_slot": "0000:a1:01.5", "physical_network": "n1"}),
+    "direct-physical": (
+        "fast",
+        {
+            "pci_vendor_info": "15b3:101d",
+            "pci_slot": "0000:d1:00.0",
+            "physical_network": "n2",
+            "device_mac_address": "0c:42:a1:00:d1:00",
+        },
+    ),
+}
+WRITTEN = {name for _, profile in KINDS.values() for name in profile}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_port_boots_with_its_device(openstack: OpenStack, cloud: Cloud, kind: str) -> None:
+    network, profile = KINDS[kind]
+    port = make_port(openstack, kind, network)
+    server = boot(openstack, cloud, "--port", port["id"])
+    assert cloud.owned(server["id"]) == [profile["pci_slot"]]
+    bound = openstack.json("port", "show", port["id"])
+    assert bound["binding_profile"] == profile
+    assert (bound["device_id"], bound["binding_host_id"], bound["status"]) == (server["id"], "net1", "ACTIVE")
+    check_element(kind, domain(cloud, server), profile["pci_slot"], bound["mac_address"])
+    if kind == "direct-physical":
+        assert bound["mac_address"] == "0c:42:a1:00:d1:00"
+    cloud.act(server["id"], "reboot", {"type": "HARD"})
+    cloud.wait(server["id"], "ACTIVE")
+    openstack.ok("server", "delete", "--wait", server["id"])
+    left = openstack.json("port", "show", port["id"])
+    assert left["binding_profile"] == {name: value for name, value in profile.items() if name == "capabilities"}
+    assert (left["device_id"], left["device_owner"], left["binding_vif_type"]) == ("", "", "unbound")
+    assert left["mac_address"] == port["mac_address"]
+    assert " WARNING " not in "".join(line for line in cloud.log().splitlines() if server["id"] in line)
+
+
+def check_element(kind: str, root: etree._Element, slot: str, mac: str) -> None:
+    nics, hostdevs = root.findall("devices/interface"), root.findall("devices/hostdev")
+    if kind == "direct-physical":
+        ((hostdev,), ()) = hostdevs, nics
+        assert address_of(hostdev.find("source/address")) == slot
+        return
+    (nic,) = nics
+    assert hostdevs == []
+    assert nic.find("mac").get("address") == mac
+    source = nic.find("source")
+    vlan = nic.find("vlan/tag")
+    match kind:
+        case "direct" | "remote-managed":
+            assert (nic.get("type"), nic.get("managed")) == ("hostdev", "yes")
+            assert address_of(source.find("address")) == slot
+            assert (None if vlan is None else vlan.get("id")) == ("42" if kind == "direct" else None)
+        case "macvtap":
+            assert (nic.get("type"), source.get("dev"), source.get("mode")) == ("direct", "enp161s0f0v3", "passthrough")
+            assert vlan.get("id") == "42"
+        case "vdpa":
+            assert (nic.get("type"), source.get("dev")) == ("vdpa", "/dev/vhost-vdpa-3")
+        case "virtio-forwarder":
+            assert (nic.get("type"), source.get("path")) == ("vhostuser", f"/run/virtio-forwarder/{slot}.sock")
+
+
+def test_a_guest_with_a_vf_and_one_with_its_pf_exclude_each_other(openstack: OpenStack, cloud: Cloud) -> None:
+    card_port = make_port(openstack, "direct-physical", "fast")
+    vf_port = make_port(openstack, "direct", "fast")
+    for first, second in ((card_port, vf_port), (vf_port, card_port)):
+        server = boot(openstack, cloud, "--port", first["id"])
+        refused = openstack.json(
+            "server", "create", "--flavor", "plain", "--image", cloud.image(), "--port", second["id"], "refused"
+        )
+        fault = cloud.wait(refused["id"], "ERROR", "ACTIVE")["fault"]["message"]
+        assert "No valid host was found" in fault
+        assert openstack.json("port", "show", second["id"])["device_id"] == ""
+        openstack.ok("server", "delete", "--wait", refused["id"], server["id"])
+
+
+def test_a_port_and_a_flavor_device_in_one_server(openstack: OpenStack, cloud: Cloud) -> None:
+    port = make_port(openstack, "direct")
+    server = boot(openstack, cloud, "--port", port["id"], "--network", "default", flavor="gpu")
+    assert cloud.owned(server["id"]) == ["0000:3b:00.0", "0000:a1:00.5"]
+    root = domain(cloud, server)
+    assert [address_of(found) for found in root.findall("devices/hostdev/source/address")] == ["0000:3b:00.0"]
+    assert [nic.get("type") for nic in root.findall("devices/interface")] == ["hostdev", "network"]
+    [(requests,)] = cloud.sql("SELECT pci_requests FROM instance_extra WHERE instance_uuid = :id", id=server["id"])
+    flavors, ports = json.loads(requests)["requests"]
+    assert (flavors["alias_name"], flavors["requester_id"]) == ("GPU", None)
+    assert (ports["alias_name"], ports["requester_id"]) == (None, port["id"])
+    assert ports["spec"] == [{"physical_network": "n1", "remote_managed": "False"}]
+
+
+def test_trusted_ports_and_overlays_take_only_what_is_tagged_for_them(openstack: OpenStack, cloud: Cloud) -> None:
+    trusted = make_port(openstack, "direct", "fast", "--binding-profile", "trusted=true")
+    server = boot(openstack, cloud, "--port", trusted["id"])
+    assert cloud.owned(server["id"]) == ["0000:d1:00.2"]
+    assert openstack.json("port", "show", trusted["id"])["binding_profile"]["trusted"] == "true"
+    for kind, network, profile in (
+        ("direct", "overlay", ()),
+        ("direct", "data", ("--binding-profile", "trusted=true")),
+    ):
+        port = make_port(openstack, kind, network, *profile)
+        made = openstack.json(
+            "server", "create", "--flavor", "plain", "--image", cloud.image(), "--port", port["id"], "x"
+        )
+        fault = cloud.wait(made["id"], "ERROR", "ACTIVE")["fault"]["message"]
+        assert "PciPassthroughFilter" in fault
+
+
+def test_f10_live_migratable_counts_on_a_device_with_a_physical_network(openstack: OpenStack, cloud: Cloud) -> None:
+    server = boot(openstack, cloud, "--nic", "none", flavor="moves")
+    assert cloud.owned(server["id"]) == ["0000:f1:00.1"]
+
+
+def test_refusals_of_ports(openstack: OpenStack, cloud: Cloud) -> None:
+    port = make_port(openstack, "direct")
+    boot(openstack, cloud, "--port", port["id"])
+    boot_again = ("server", "create", "--flavor", "plain", "--image", cloud.image(), "--port", port["id"])
+    assert "in use by server" in openstack.refused(*boot_again, "again")
+    assert "in use by server" in openstack.refused("port", "delete", port["id"])
+    assert "can't be changed" in openstack.refused("port", "set", "--vnic-type", "normal", port["id"])
+    accelerated = make_port(openstack, "accelerator-direct")
+    assert "accelerator-direct" in openstack.refused(*boot_again[:-1], accelerated["id"], "acc")
+    assert "data has" in openstack.refused("network", "delete", "data")
