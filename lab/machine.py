@@ -27,6 +27,8 @@ SERVICE_PORT = 8774
 """Where the service listens in L1; ``Machine.port`` leads there."""
 START_SECONDS = 240
 MEMORY_MB = 3072
+SLACK = 120
+"""Seconds over a command's own that its answer may take when this machine is busy: L1's agent keeps the limit."""
 RUN = CACHE / "run"
 
 
@@ -61,7 +63,7 @@ class Machine:
     def attempt(self, command: str, *, timeout: float = 60) -> tuple[int, str]:
         """Exit code and output."""
         try:
-            return self._send(command, timeout).result(timeout + 30)
+            return self._send(command, timeout).result(timeout + SLACK)
         except TimeoutError:
             raise LabError(f"L1's agent doesn't answer to {command!r}") from None
 

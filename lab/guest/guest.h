@@ -31,6 +31,9 @@ void pci_report(void);
 /* devices.c: a line with what the device answers, and whether its DMA (if it does any) reached this guest's memory */
 void probe_device(u32 function, u32 id, u32 class, u32 bar);
 
+/* hotplug.c */
+void hotplug_answer(void); /* lets go of the devices that the host wants back */
+
 /* power.c */
 void power_init(void);
 int power_button_pressed(void);

@@ -2,6 +2,7 @@
 
 #define MULTIBOOT 0x1BADB002
 #define MULTIBOOT_LOADED 0x2BADB002
+#define TICKS_BETWEEN_LOOKS 18 /* a second: each look at a port costs an emulator */
 
 __attribute__((section(".multiboot"), used)) static const u32 header[] = {MULTIBOOT, 0, (u32)-MULTIBOOT};
 
@@ -38,8 +39,12 @@ void guest_main(u32 magic, const u32 *multiboot)
     put("guest: ready\n");
     if (told(magic, multiboot, "poweroff"))
         power_off();
-    while (!power_button_pressed())
+    int ticks = 0;
+    while (!power_button_pressed()) {
         wait_for_tick();
+        if (++ticks % TICKS_BETWEEN_LOOKS == 0)
+            hotplug_answer();
+    }
     put("guest: power button\n");
     power_off();
 }

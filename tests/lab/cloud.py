@@ -20,6 +20,7 @@ from openstack.config import OpenStackConfig
 from openstack.connection import Connection
 
 from jetbridge.service.statedir import write_clouds
+from jetbridge.steps.runtime import Moment
 from lab.cache import PROJECT
 from lab.machine import SERVICE_PORT, Machine
 from tests.lab.console import READY, Report, read_report
@@ -74,15 +75,19 @@ class Cloud:
             "JETBRIDGE_PASSWORD": PASSWORD,
             "COLUMNS": "200",
         }
+        self.death: tuple[str, Moment] | None = None
         self._sdk: Connection | None = None
 
     # --- the service ---
 
-    def start(self) -> None:
-        """Serve from what the state folder holds. Returns when the service says that it is ready."""
-        service = f"{BIN}/jetbridge {self._arguments} --listen 0.0.0.0 --port {SERVICE_PORT}"
+    def start(self, death: tuple[str, Moment] | None = None) -> None:
+        """Serve from what the state folder holds. Returns when the service says that it is ready. ``death``: it kills itself when
+        that step of a build or delete is at that moment."""
+        self.death = death
+        program = f"{BIN}/jetbridge" if death is None else f"{BIN}/python -m tests.kill.mortal {death[0]} {death[1]}"
+        service = f"{program} {self._arguments} --listen 0.0.0.0 --port {SERVICE_PORT}"
         self.machine.run(
-            f"cd / && rm -f {OUTPUT} && PYTHONDONTWRITEBYTECODE=1 setsid nohup {service} >{OUTPUT} 2>&1 </dev/null &"
+            f"cd {PROJECT} && rm -f {OUTPUT} && PYTHONDONTWRITEBYTECODE=1 setsid nohup {service} >{OUTPUT} 2>&1 </dev/null &"
         )
 
         def ready() -> bool | None:
@@ -100,8 +105,12 @@ class Cloud:
 
     def kill(self) -> None:
         """As the kernel would when memory is short: nothing gets a chance to clean up."""
-        process = self.process
-        self.machine.run(f"kill -9 {process}; while kill -0 {process} 2>/dev/null; do sleep 0.1; done")
+        if process := self.process:
+            self.machine.run(f"kill -9 {process}")
+            self.await_death()
+
+    def await_death(self) -> None:
+        wait_for("the service is dead", lambda: None if self.process else True, pause=1)
 
     def install(self) -> None:
         """A fresh state folder and the configuration."""
@@ -113,7 +122,8 @@ class Cloud:
             f" -o trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro project {PROJECT}"
         )
         # The share is read-only: what isn't compiled here would be compiled there at every start.
-        compileall.compile_dir(PROJECT / "jetbridge", quiet=2)
+        for folder in ("jetbridge", "tests/kill", "tests/system"):
+            compileall.compile_dir(PROJECT / folder, quiet=2)
         self.machine.put(USERS, f"admin:{hashed}:admin:admin\n")
         self.machine.put(CONFIG, self.setup.configuration())
 
@@ -126,6 +136,7 @@ class Cloud:
         kernel_id = self.openstack(*image, "aki", "--container-format", "aki", "--file", str(kernel), "kernel").strip()
         of_kernel = ("--container-format", "bare", "--file", str(disk), "--property", f"kernel_id={kernel_id}")
         self.openstack(*image, "raw", *of_kernel, "guest")
+        self.openstack(*image, "raw", *of_kernel, "--property", "os_command_line=poweroff", "brief-guest")
         for name, specs in self.setup.flavors.items():
             flavor = self.sdk.compute.create_flavor(name=name, ram=64, vcpus=1, disk=0)
             self.sdk.compute.create_flavor_extra_specs(flavor, dict(specs))
@@ -178,12 +189,12 @@ class Cloud:
 
     # --- servers ---
 
-    def create(self, flavor: str, name: str | None = None) -> str:
+    def create(self, flavor: str, name: str | None = None, image: str = "guest") -> str:
         """Asks for a server; its id."""
         server = self.sdk.compute.create_server(
             name=name or flavor,
             flavor_id=self.sdk.compute.find_flavor(flavor, ignore_missing=False).id,
-            image_id=self.sdk.image.find_image("guest", ignore_missing=False).id,
+            image_id=self.sdk.image.find_image(image, ignore_missing=False).id,
             networks="none",
         )
         return str(server.id)

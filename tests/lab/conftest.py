@@ -159,6 +159,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         return
     document = getattr(getattr(item, "obj", None), "__doc__", None) or item.name
     title = document.strip().splitlines()[0].rstrip(".")
+    if callspec := getattr(item, "callspec", None):
+        title = f"{title} [{callspec.id}]"
     rows = item.config.stash[_ROWS]
     seen = (
         "; ".join(scenario.seen) if report.passed else "FAILED" if report.when == "call" else f"FAILED ({report.when})"

@@ -1,39 +1,61 @@
-"""What operators type on a host with a device in a guest, word for word."""
+"""What operators type on a host with a device in a guest: docs/operate.md, word for word."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+import re
+import shlex
 
+from lab.cache import PROJECT
 from lab.hardware import EDU
-from tests.lab.cloud import CONFIG, Cloud, Guest
+from tests.lab.cloud import BIN, Cloud
 from tests.lab.conftest import Scenario
+from tests.system.transcript import Shell, commands_of, matches
+
+PAGE = PROJECT / "docs" / "operate.md"
+_EXPORT = re.compile(r"export (\w+)=")
 
 
-def test_operator_checks(cloud: Cloud, boot: Callable[[str], Guest], scenario: Scenario) -> None:
-    """operator's checks: lspci -k, virsh dumpxml | grep hostdev, virsh nodedev-list, the tables"""
+class TwoMachines:
+    """A terminal on the clients' machine and one on the host; what either exports the other has, too."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self._machine = cloud.machine
+        self._clients = Shell(PROJECT, {**cloud.environment, "PATH": f"{BIN}:{cloud.environment['PATH']}"})
+        self._exported = {"JETBRIDGE_STATE_DIR": cloud.state, "COLUMNS": "200"}
+
+    def run(self, command: str) -> str:
+        exported = _EXPORT.match(command)
+        if exported is None:
+            return self._run(command)
+        name = exported[1]
+        *said, value = self._run(f"{command}; echo ${name}").splitlines() or [""]
+        assert not said, said
+        self._exported[name] = value
+        return ""
+
+    def _run(self, command: str) -> str:
+        variables = "".join(f"export {name}={shlex.quote(value)}; " for name, value in self._exported.items())
+        if re.search(r"\b(openstack|jetbridge xml) ", command):
+            return self._clients.run(variables + command)
+        return self._machine.run(f"PATH={BIN}:$PATH; {variables}{command}", timeout=180, check=False).rstrip("\n")
+
+    def close(self) -> None:
+        self._clients.close()
+
+
+def test_operator_checks(cloud: Cloud, scenario: Scenario) -> None:
+    """operator's checks of docs/operate.md, word for word: lspci, virsh, mdevctl, the log and the tables"""
     scenario.device = EDU.name
-    guest = boot("edu")
-    run = cloud.machine.run
-    domain, slot = guest.domain, EDU.address.removeprefix("0000:")
-
-    assert "Kernel driver in use: vfio-pci" in run(f"lspci -k -s {slot}")
-    bus, device = slot.split(":")
-    place = f"<address domain='0x0000' bus='0x{bus}' slot='0x{device.split('.')[0]}' function='0x{device[-1]}'/>"
-    assert place in run(f"virsh dumpxml {domain} | grep -A4 hostdev")
-    assert place in "\n".join(line.strip() for line in cloud.jetbridge("xml", guest.id).replace('"', "'").splitlines())
-    assert f"pci_0000_{bus}_{device.replace('.', '_')}" in run("virsh nodedev-list --cap pci").split()
-    assert "device_spec" in run(rf"grep -A5 '^\[pci\]' {CONFIG}")
-
-    flavor = json.loads(cloud.openstack("flavor", "show", "edu", "-c", "properties", "-f", "json"))
-    assert flavor["properties"] == {"pci_passthrough:alias": "EDU:1"}
-    queries = {
-        f"SELECT spec FROM nova_api.request_specs WHERE instance_uuid='{guest.id}'": "EDU",
-        f"SELECT address, status FROM nova.pci_devices WHERE instance_uuid='{guest.id}' AND deleted=0": "allocated",
-    }
-    sql = f"cd {cloud.program.parent} && ./jetbridge sql --state-dir {cloud.state}"
-    for query, expected in queries.items():
-        assert expected in run(f'{sql} "{query}"', timeout=180)
-    (proof,) = guest.report().of("edu")
-    scenario.seen.append(f"lspci of the guest: {', '.join(guest.report().functions.values())}")
-    assert proof.dma
+    machines = TwoMachines(cloud)
+    commands = commands_of(PAGE, "console host")
+    assert len(commands) > 20
+    try:
+        for command in commands:
+            output = machines.run(command.text)
+            assert matches(command.output, output), (
+                f"docs/operate.md:{command.line}\n$ {command.text}\n{output}\n--- but the page says ---\n"
+                + "\n".join(command.output)
+            )
+    finally:
+        machines.close()
+    scenario.seen.append(f"{len(commands)} commands answered as the page says; the guest listed {EDU.ids}")

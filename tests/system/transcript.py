@@ -1,4 +1,5 @@
 """Runs a page of the documentation as it stands: `$ command` lines in ```console blocks, and the output below them.
+Blocks ```console host are for the lab.
 
 ``...`` stands for anything within a line; a line that is ``...`` alone for any number of lines. Runs of blanks
 count as one.
@@ -22,12 +23,13 @@ class Command:
     output: tuple[str, ...]
 
 
-def commands_of(page: Path) -> list[Command]:
+def commands_of(page: Path, kind: str = "console") -> list[Command]:
+    """Those in blocks of exactly this kind, in order."""
     commands: list[Command] = []
     inside = False
     for number, line in enumerate(page.read_text().splitlines(), start=1):
         if line.startswith("```"):
-            inside = line == "```console"
+            inside = line == f"```{kind}"
         elif inside and line.startswith("$ "):
             commands.append(Command(number, line[2:], ()))
         elif inside:

@@ -41,8 +41,8 @@ class PciUse:
 
 @dataclass(frozen=True)
 class DomainDocument:
-    """What of a domain's XML matters to the rules. ``files`` must exist when it starts; ``host_cpus`` and ``host_nodes``
-    are those it is tied to; ``lent`` are host interfaces and vDPA character devices."""
+    """What of a domain's XML matters to the rules. ``files`` and ``boot_files`` must exist when it starts; ``host_cpus`` and
+    ``host_nodes`` are those it is tied to; ``lent`` are host interfaces and vDPA character devices."""
 
     name: str
     uuid: str
@@ -53,6 +53,7 @@ class DomainDocument:
     networks: tuple[str, ...]
     bridges: tuple[str, ...]
     files: tuple[str, ...]
+    boot_files: tuple[str, ...] = ()
     host_cpus: frozenset[int] = frozenset()
     host_nodes: frozenset[int] = frozenset()
     lent: tuple[str, ...] = ()
@@ -94,7 +95,7 @@ def read_domain(xml: str) -> DomainDocument:
         raise Refused("XML error: Hostdev already exists in the domain configuration")
     sources = root.findall("devices/interface/source")
     files = [source.get("file") for source in root.findall("devices/disk/source")]
-    files += [child_text(root, "os/kernel"), child_text(root, "os/initrd")]
+    boot_files = [child_text(root, "os/kernel"), child_text(root, "os/initrd")]
     return DomainDocument(
         name=name,
         uuid=_uuid(child_text(root, "uuid")),
@@ -105,6 +106,7 @@ def read_domain(xml: str) -> DomainDocument:
         networks=tuple(str(source.get("network")) for source in sources if source.get("network")),
         bridges=tuple(str(source.get("bridge")) for source in sources if source.get("bridge")),
         files=tuple(str(file) for file in files if file),
+        boot_files=tuple(file for file in boot_files if file),
         host_cpus=_sets(root, "cpuset", "vcpu", "cputune/vcpupin", "cputune/emulatorpin"),
         host_nodes=_sets(root, "nodeset", "numatune/memory", "numatune/memnode"),
         lent=tuple(path for device in root.findall("devices/interface") if (path := lent_path(device))),
@@ -176,9 +178,12 @@ def pci_use(device: Element) -> PciUse:
     numbers = []
     for name, limit in (("domain", 0xFFFFFFFF), ("bus", 0xFF), ("slot", 0x1F), ("function", 7)):
         text = str(address.get(name, "0x0" if name in {"domain", "function"} else ""))
-        if not re.fullmatch(r"(0x[0-9a-fA-F]{1,8}|[0-9]{1,10})", text) or int(text, 0 if "x" in text else 10) > limit:
+        if not re.fullmatch(r"(0x[0-9a-fA-F]{1,8}|[0-9]{1,10})", text):
             raise Refused(f"XML error: Invalid value for attribute '{name}' in element 'address': '{text}'.")
-        numbers.append(int(text, 0 if "x" in text else 10))
+        number = int(text, 0 if "x" in text else 10)
+        if number > limit:
+            raise Refused(f"XML error: Invalid PCI address {name}='0x{number:x}', must be <= 0x{limit:X}")
+        numbers.append(number)
     managed = device.get("managed", "no")
     if managed not in {"yes", "no"}:
         raise Refused(f"XML error: Invalid value for attribute 'managed' in element '{device.tag}': '{managed}'.")
@@ -238,7 +243,8 @@ def check_resources(document: DomainDocument, networks: Iterable[str], host: Hos
     if absent := document.host_nodes - nodes:
         raise Refused(f"unsupported configuration: NUMA node {min(absent)} is unavailable")
     if document.host_cpus - cpus:
-        raise Refused("Unable to write to 'cpuset.cpus': Numerical result out of range")
+        path = f"/sys/fs/cgroup/machine/qemu-1-{document.name}.libvirt-qemu/vcpu0/cpuset.cpus"
+        raise Refused(f"Unable to write to '{path}': Numerical result out of range")
     known = set(networks)
     for network in document.networks:
         if network not in known:
@@ -249,6 +255,9 @@ def check_resources(document: DomainDocument, networks: Iterable[str], host: Hos
     for file in document.files:
         if not Path(file).exists():
             raise Refused(f"Cannot access storage file '{file}': No such file or directory")
+    for file in document.boot_files:
+        if not Path(file).exists():
+            raise Refused(f"unable to stat: {file}: No such file or directory")
 
 
 def check_devices(uses: Iterable[PciUse], name: str, domains: Mapping[str, Domain], machine: Machine) -> None:
@@ -265,7 +274,9 @@ def check_devices(uses: Iterable[PciUse], name: str, domains: Mapping[str, Domai
         _check_free(use.address, part, holders)
         if not use.managed and not use.lent and machine.driver_of(use.address) not in VFIO_DRIVERS:
             if not part.vgpu_types:
-                raise Refused(f"Unmanaged PCI device {use.address} must be manually detached from the host")
+                raise Refused(
+                    f"Requested operation is not valid: Unmanaged PCI device {use.address} must be manually detached from the host"
+                )
             if machine.vendor_type(use.address) == NO_TYPE:
                 raise Refused(
                     f"internal error: qemu unexpectedly closed the monitor: vfio {use.address}: error getting device from group"
@@ -316,7 +327,7 @@ def _check_group(part: Part, wanted: Iterable[str], machine: Machine) -> None:
         if blocks_group(machine.driver_of(member), is_bridge=present[member].pci.is_bridge):
             raise Refused(
                 "internal error: qemu unexpectedly closed the monitor: qemu-system-x86_64: -device "
-                f'{{"driver":"vfio-pci","host":"{part.pci.address}","id":"hostdev0"}}: vfio {part.pci.address}: '
+                f'{{"driver":"vfio-pci","host":"{part.pci.address}","id":"hostdev0","bus":"pci.1","addr":"0x0"}}: vfio {part.pci.address}: '
                 f"group {part.pci.iommu_group} is not viable\n"
                 "Please ensure all devices within the iommu_group are bound to their vfio bus driver."
             )
