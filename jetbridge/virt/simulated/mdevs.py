@@ -29,7 +29,7 @@ def new(machine: SimulatedMachine, memory: Memory, xml: str) -> MdevRecord:
     except ValueError as error:
         raise Refused(f"XML error: Unable to parse uuid '{text}'") from error
     if uuid in _uuids(machine, memory):
-        raise Refused(f"internal error: Unable to start mediated device: device {uuid} already exists")
+        raise Refused("internal error: Unable to start mediated device: Error: Device already exists")
     memory.last_group += 1
     document = mdev_document(
         uuid, type_id, parent.name, parent.path or "", _address(parent), _FIRST_GROUP + memory.last_group
@@ -64,9 +64,8 @@ def remove(memory: Memory, name: str) -> bool:
 
 
 def _check_unused(memory: Memory, record: MdevRecord) -> None:
-    holder = next((d.name for d in memory.domains.values() if d.running and record.uuid in d.mdevs), None)
-    if holder:
-        raise Refused(f"internal error: Unable to destroy '{record.name}': in use by domain {holder}")
+    if any(domain.running and record.uuid in domain.mdevs for domain in memory.domains.values()):
+        raise Refused(f"internal error: Unable to destroy '{record.name}': device in use")
 
 
 def active_uuids(machine: SimulatedMachine, memory: Memory) -> list[str]:
@@ -91,12 +90,15 @@ def _parent_with_room(machine: SimulatedMachine, name: str, type_id: str) -> Nod
     nodes = {node.name: node for node in map(parse_node_device, machine.documents())}
     parent = nodes.get(name)
     if parent is None:
-        raise Refused(f"Node device not found: no node device with matching name '{name}'")
+        raise Refused(f"unsupported configuration: invalid parent device '{name}'")
+    failed, address = "internal error: Unable to start mediated device: Error:", _address(parent)
+    if not parent.mdev_types:
+        raise Refused(f"{failed} Unable to find parent device '{address}'")
     offered = next((offer for offer in parent.mdev_types if offer.id == type_id), None)
     if offered is None:
-        raise Refused(f"internal error: Unable to start mediated device: {name} does not support type {type_id}")
+        raise Refused(f"{failed} Parent {address} does not support mdev type {type_id}")
     if offered.available < 1:
-        raise Refused(f"internal error: Unable to start mediated device: no {type_id} is left on {name}")
+        raise Refused(f"{failed} No available instances of {type_id} on {address}")
     return parent
 
 

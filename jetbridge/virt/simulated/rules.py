@@ -341,5 +341,6 @@ def check_mdevs(uuids: Iterable[str], name: str, domains: Mapping[str, Domain], 
         holder = next((d.name for d in domains.values() if d.running and d.name != name and wanted in d.mdevs), None)
         if holder:
             raise Refused(
-                f"Requested operation is not valid: mediated device {wanted} is in use by driver QEMU, domain {holder}"
+                f"Requested operation is not valid: mediated device /sys/bus/mdev/devices/{wanted} is in use by driver QEMU,"
+                f" domain {holder}"
             )

@@ -415,8 +415,10 @@ def test_an_mdev_lives_until_it_is_destroyed(tmp_path: Path) -> None:
     connection.define_domain(domain(A, extra=taken))
     connection.define_domain(domain(B, extra=taken))
     connection.start_domain(A)
-    assert f"mediated device {UUID} is in use by driver QEMU, domain {A}" in refused(connection, B)
-    with pytest.raises(HypervisorError, match=f"in use by domain {A}"):
+    assert f"mediated device /sys/bus/mdev/devices/{UUID} is in use by driver QEMU, domain {A}" in refused(
+        connection, B
+    )
+    with pytest.raises(HypervisorError, match=f"Unable to destroy '{name}': device in use"):
         connection.destroy_mdev(name)
     connection.destroy_domain(A)
     connection.destroy_mdev(name)
@@ -435,10 +437,10 @@ def test_f25_types_are_compared_whole(tmp_path: Path) -> None:
         mdev_types: {nvidia-558: {available: 1}}
     """
     connection, _ = opened(tmp_path, body)
-    with pytest.raises(HypervisorError, match="does not support type nvidia-55"):
+    with pytest.raises(HypervisorError, match=r"Parent 0000:3b:00\.0 does not support mdev type nvidia-55"):
         connection.create_mdev(MDEV.format(parent="pci_0000_3b_00_0", kind="nvidia-55", uuid=UUID))
     connection.create_mdev(MDEV.format(parent="pci_0000_3b_00_0", kind="nvidia-558", uuid=UUID))
-    with pytest.raises(HypervisorError, match="no nvidia-558 is left"):
+    with pytest.raises(HypervisorError, match=r"No available instances of nvidia-558 on 0000:3b:00\.0"):
         connection.create_mdev(MDEV.format(parent="pci_0000_3b_00_0", kind="nvidia-558", uuid=UUID[:-1] + "2"))
 
 

@@ -56,7 +56,7 @@ def test_f9_a_card_is_full_for_all_its_vfs(tmp_path: Path) -> None:
         connection.create_mdev(mdev(vf, "nvidia-712", number))
         assert left(connection, vf) == {"nvidia-712": 0, "nvidia-558": 0}
     assert left(connection, "pci_0000_65_00_5") == {"nvidia-712": 0, "nvidia-558": 1}
-    with pytest.raises(HypervisorError, match="no nvidia-712 is left on pci_0000_65_00_5"):
+    with pytest.raises(HypervisorError, match=r"No available instances of nvidia-712 on 0000:65:00\.5"):
         connection.create_mdev(mdev("pci_0000_65_00_5", "nvidia-712", 5))
     folder = "/sys/class/mdev_bus/0000:65:00.5/mdev_supported_types/nvidia-712"
     assert files.read_text(f"{folder}/description") == "max_instance=4\n"
