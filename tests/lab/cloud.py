@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import compileall
-import json
 import os
 import re
 import shlex
@@ -11,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ import bcrypt
 from openstack.config import OpenStackConfig
 from openstack.connection import Connection
 
+from jetbridge.cli.client import Client
 from jetbridge.service.statedir import write_clouds
 from jetbridge.steps.runtime import Moment
 from lab.cache import PROJECT
@@ -31,8 +32,8 @@ BIN = Path(sys.executable).parent
 CONFIG = "/etc/jetbridge/jetbridge.conf"
 OUTPUT = "/var/log/jetbridge.out"
 PASSWORD = "lab"
-SECONDS = 180
-"""Long, as everything here runs in an emulator inside an emulator on a machine that may be busy."""
+SECONDS = 900
+"""Until a wait is given up: everything here runs in an emulator inside an emulator, on a machine that may be busy."""
 
 
 def wait_for(what: str, look: Callable[[], T | None], seconds: float = SECONDS, pause: float = 0.5) -> T:
@@ -95,7 +96,7 @@ class Cloud:
             assert "error:" not in said, f"jetbridge up: {said}"
             return True if re.search("^ready http", said, re.MULTILINE) else None
 
-        wait_for("jetbridge up is ready", ready, pause=1)
+        wait_for("jetbridge up is ready", ready, pause=2)
 
     @property
     def process(self) -> str | None:
@@ -178,7 +179,9 @@ class Cloud:
 
     def devices(self) -> Mapping[str, Mapping[str, Any]]:
         """What the service knows, by address."""
-        return {device["address"]: device for device in json.loads(self.jetbridge("devices", "--json"))}
+        # Not by the command: this is asked again and again, and a new Python each time would slow down what it waits for.
+        with closing(Client(self.url, "admin", PASSWORD)) as client:
+            return {device["address"]: device for device in client.get("/jetbridge/v1/devices")["devices"]}
 
     def device_is(self, address: str, status: str, condition: str = "ok") -> Mapping[str, Any]:
         def look() -> Mapping[str, Any] | None:

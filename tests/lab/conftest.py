@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The first scenario also waits for L1 and the service. Modules of one setup come in a row: each change costs half a minute."""
     mine = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
     for item in mine:
-        item.add_marker(pytest.mark.timeout(1200))
+        item.add_marker(pytest.mark.timeout(3600))
     setups = list(dict.fromkeys(("passthrough", *(_setup_name(item) for item in mine))))
     mine.sort(key=lambda item: setups.index(_setup_name(item)))
     items[:] = [item for item in items if item not in mine] + mine
