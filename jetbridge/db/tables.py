@@ -60,7 +60,7 @@ compute_nodes = Table(
     Column("deleted", Integer, nullable=False, default=0),
     *_times(),
     UniqueConstraint("host", "hypervisor_hostname", "deleted"),
-    Index("ix_compute_nodes_generation", "deleted", "id", "generation"),  # schedulers read it before each decision
+    Index("ix_compute_nodes_generation", "generation", "deleted", "id"),  # schedulers read it before each decision
 )
 
 services = Table(

@@ -160,3 +160,17 @@ def test_hosts_that_look_alike_hold_one_look_and_one_topology(cloud: Cloud) -> N
     assert changed.look != alike[0].look
     cloud.take_devices(cloud.host("late", gpus=2, numa=host(host_cell(0, shared=4))), "somebody", 1)
     assert snapshot.hosts()[-1].look is changed.look
+
+
+def test_a_host_is_found_by_its_name_and_all_generations_in_an_index_of_their_own(cloud: Cloud) -> None:
+    """With the wrong order of columns SQLite walked through all hosts to find one by name."""
+    cloud.host("h1")
+
+    def plan(query: str) -> str:
+        with cloud.database.read() as conn:
+            return str(conn.exec_driver_sql(f"EXPLAIN QUERY PLAN {query}").all())
+
+    assert "(host=?)" in plan("SELECT * FROM compute_nodes WHERE host = 'h1' AND deleted = 0 ORDER BY id")
+    assert "COVERING INDEX ix_compute_nodes_generation" in plan(
+        "SELECT id, generation FROM compute_nodes WHERE deleted = 0"
+    )
