@@ -6,18 +6,20 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
 
-from jetbridge.compute import power
+from jetbridge.compute import interfaces, power
 from jetbridge.compute.build import build_server
 from jetbridge.compute.delete import delete_server
 from jetbridge.compute.host import AgentHost, about
 from jetbridge.compute.inventory import take_inventory
 from jetbridge.compute.reconcile import reconcile
+from jetbridge.compute.record import action_event
 from jetbridge.db import actions, builds, compute_nodes, servers
 from jetbridge.db.builds import Build
-from jetbridge.errors import JetbridgeError, NotFound, ServerNotFound
+from jetbridge.errors import JetbridgeError, NotFound, ServerInvalidState, ServerNotFound
 from jetbridge.model.context import RequestContext
 from jetbridge.model.server import Server, TaskState, VmState
 from jetbridge.model.verdict import Selection
+from jetbridge.network.nics import Wish
 from jetbridge.rpc.bus import Handler, Payload
 from jetbridge.virt.connection import HypervisorEvent
 from jetbridge.virt.scan import scan
@@ -88,6 +90,8 @@ class ComputeAgent:
             "stop_server": self._stop_server,
             "start_server": self._start_server,
             "reboot_server": self._reboot_server,
+            "attach_interface": self._attach_interface,
+            "detach_interface": self._detach_interface,
             "console_output": self._console_output,
             "domain_xml": self._domain_xml,
             "update_resources": self._update_resources,
@@ -158,6 +162,40 @@ class ComputeAgent:
                 return
             operation(server)
         self._catch_up(uuid)
+
+    # --- NICs ---
+
+    def _attach_interface(self, context: RequestContext, payload: Payload) -> Payload:
+        """The caller waits for it, and is told what went wrong."""
+        uuid, port, network = payload["server_uuid"], payload["port_id"], payload["network_id"]
+        wish = Wish(network, port, payload["tag"], tuple(payload["fixed_ips"])) if port or network else None
+        with self.host.locks.hold(uuid), action_event(self.host, context, uuid, interfaces.ATTACH_EVENT):
+            nic = interfaces.attach_interface(self.host, context, self._present(uuid, "attach_interface"), wish)
+        self._catch_up(uuid)
+        return {"port_id": nic.port_id}
+
+    def _detach_interface(self, context: RequestContext, payload: Payload) -> None:
+        uuid, port = payload["server_uuid"], payload["port_id"]
+        try:
+            with self.host.locks.hold(uuid), action_event(self.host, context, uuid, interfaces.DETACH_EVENT):
+                interfaces.detach_interface(self.host, context, self._present(uuid, "detach_interface"), port)
+        except JetbridgeError as error:
+            logger.error(
+                "Port %s of server %s on host %s is not taken out: %s",
+                port,
+                uuid,
+                self.host.name,
+                error,
+                extra=about(context, uuid),
+            )
+        self._catch_up(uuid)
+
+    def _present(self, uuid: str, action: str) -> Server:
+        """Raises ``ServerInvalidState`` when the server isn't on this host (any more)."""
+        server = self._existing(uuid)
+        if server.compute_node_id != self._node_id():
+            raise ServerInvalidState(action=action, server=uuid, attr="host", state=str(server.host))
+        return server
 
     # --- questions ---
 

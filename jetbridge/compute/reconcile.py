@@ -16,12 +16,14 @@ from jetbridge.compute.build import BUILD_STEPS, BuildContext, end_build, give_e
 from jetbridge.compute.delete import delete_server
 from jetbridge.compute.holders import holders_of, note_holders
 from jetbridge.compute.host import AgentHost, about
+from jetbridge.compute.interfaces import take_out_lost
 from jetbridge.compute.nics import release_ports
 from jetbridge.compute.power import info_of, record_state, state_for
 from jetbridge.db import actions, builds, compute_nodes, interfaces, pci_devices, servers
 from jetbridge.db.builds import Build
+from jetbridge.db.connection import Connection
 from jetbridge.db.servers import ServerFilter
-from jetbridge.errors import HypervisorError, NetworkServiceFailed, ServerNotFound
+from jetbridge.errors import HypervisorError, JetbridgeError, NetworkServiceFailed, ServerNotFound
 from jetbridge.model.context import ADMIN_ID, RequestContext
 from jetbridge.model.server import Server, TaskState, VmState
 from jetbridge.model.verdict import Selection
@@ -57,6 +59,8 @@ def reconcile(host: AgentHost, *, gone_owners: Collection[str] = (), starting: b
         if _remove_stray_domains(host, ledgers):
             ledgers = _look(host, node.id)
         if _resume_tasks(host, ledgers, starting):
+            ledgers = _look(host, node.id)
+        if _take_out_lost_nics(host, ledgers):
             ledgers = _look(host, node.id)
         if _free_stray_devices(host, ledgers):
             ledgers = _look(host, node.id)
@@ -100,6 +104,8 @@ def _end_dead_builds(host: AgentHost, node_id: int, gone_owners: Collection[str]
                 _end_build(host, node_id, build)
             elif free and build.kind == "delete":
                 _end_delete(host, node_id, build)
+            elif free and build.kind in ("attach", "detach"):
+                _end_change(host, build)
 
 
 def _end_build(host: AgentHost, node_id: int, build: Build) -> None:
@@ -127,6 +133,34 @@ def _end_delete(host: AgentHost, node_id: int, build: Build) -> None:
     server = _living(host, build.instance_uuid)
     if server is not None and server.task_state is TaskState.DELETING:
         delete_server(host, _context(server), server, node_id)
+
+
+def _end_change(host: AgentHost, build: Build) -> None:
+    """A NIC was being put in or taken out: what is left to do stands in its row."""
+    message = f"The {build.kind} of a NIC stopped in step {build.step}: the process that worked on it is gone."
+
+    def write(conn: Connection) -> None:
+        builds.fail(conn, build.id, message, now=host.now())
+        actions.finish_all(conn, build.instance_uuid, error=message, now=host.now())
+
+    host.database.write(write)
+
+
+def _take_out_lost_nics(host: AgentHost, ledgers: _Ledgers) -> bool:
+    """Answers whether there was any."""
+    found = False
+    with host.database.read() as conn:
+        unsettled = interfaces.unsettled(conn)
+    for uuid in sorted((unsettled & ledgers.servers.keys()) - ledgers.busy):
+        with host.locks.try_hold(uuid) as free:
+            server = _living(host, uuid) if free and not _building(host, uuid) else None
+            if server is None or server.compute_node_id != ledgers.node_id:
+                continue
+            try:
+                found |= take_out_lost(host, server)
+            except JetbridgeError as error:
+                logger.error("A NIC of server %s can't be taken out yet: %s", uuid, error, extra=about(None, uuid))
+    return found
 
 
 def _resume_tasks(host: AgentHost, ledgers: _Ledgers, starting: bool) -> bool:

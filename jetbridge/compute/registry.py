@@ -7,7 +7,13 @@ from typing import Any
 
 from jetbridge.compute.build import BUILD_STEPS
 from jetbridge.compute.delete import DELETE_STEPS
+from jetbridge.compute.interfaces import ATTACH_STEPS, DETACH_STEPS
 from jetbridge.steps.runtime import Step
 
-FLOWS: Mapping[str, Sequence[Step[Any]]] = {"build": BUILD_STEPS, "delete": DELETE_STEPS}
+FLOWS: Mapping[str, Sequence[Step[Any]]] = {
+    "build": BUILD_STEPS,
+    "delete": DELETE_STEPS,
+    "attach": ATTACH_STEPS,
+    "detach": DETACH_STEPS,
+}
 """By ``builds.kind``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jetbridge.compute.host import AgentHost, about
 from jetbridge.db import compute_nodes, pci_devices, request_specs, servers
@@ -22,9 +22,9 @@ from jetbridge.numa.topology import GuestTopology, NumaLimits
 from jetbridge.pci import device as life
 from jetbridge.pci.device import PciDevice
 from jetbridge.pci.device_spec import DeviceSpec
-from jetbridge.pci.fit import Refusal, pick_devices
+from jetbridge.pci.fit import AffinityCells, Refusal, fit, pick_devices
 from jetbridge.pci.pool import pools_of
-from jetbridge.pci.request import ProviderChoice
+from jetbridge.pci.request import PciRequest, ProviderChoice
 from jetbridge.pci.sync import after_free
 
 logger = logging.getLogger(__name__)
@@ -144,6 +144,60 @@ def leave(host: AgentHost, context: RequestContext | None, server_uuid: str, com
     _say(host, context, "Freed", host.database.write(give_back), server_uuid)
 
 
+def claim_more(
+    host: AgentHost, context: RequestContext, server_uuid: str, compute_node_id: int, request: PciRequest
+) -> PciDevice:
+    """Give a server that is on the host already one device more, near to where its guest lies. Raises
+    ``ComputeResourcesUnavailable`` when there is none, or the host's devices are unknown."""
+
+    def take(conn: Connection) -> PciDevice:
+        room = _lock(conn, compute_node_id)
+        _check_known(room)
+        cells = _cells_of(room, servers.numa_topology(conn, server_uuid))
+        choice = fit(pools_of(room.devices), (request,), cells)
+        if isinstance(choice, Refusal):
+            text = "; ".join(reason.text for reason in choice.reasons)
+            raise ComputeResourcesUnavailable(reason=f"on host {room.node.host}: {text}")
+        (device,) = pick_devices(room.devices, choice)[request.request_id]
+        moved = life.claim(_by_address(room.devices), device.address, server_uuid, request.request_id)
+        pci_devices.save(conn, moved.values(), now=host.now())
+        return moved[device.address]
+
+    claimed = host.database.write(take)
+    _say(host, context, "Claimed", (claimed,), server_uuid)
+    return claimed
+
+
+def free_request(
+    host: AgentHost, context: RequestContext | None, server_uuid: str, node_id: int, request_id: str
+) -> None:
+    """The server gives back what it has for one request, and doesn't have the request any more. Again: nothing happens."""
+    specs = host.specs.current()
+
+    def give_back(conn: Connection) -> tuple[PciDevice, ...]:
+        compute_nodes.lock(conn, node_id)
+        devices = _by_address(pci_devices.of_host(conn, node_id))
+        mine = [
+            device
+            for device in devices.values()
+            if device.owned and (device.instance_uuid, device.request_id) == (server_uuid, request_id)
+        ]
+        _free(host, conn, devices, mine, specs)
+        spec = request_specs.get(conn, server_uuid)
+        rest = tuple(request for request in spec.pci_requests if request.request_id != request_id)
+        if rest != spec.pci_requests:
+            set_requests(conn, spec, rest)
+        return tuple(mine)
+
+    _say(host, context, "Freed", host.database.write(give_back), server_uuid)
+
+
+def set_requests(conn: Connection, spec: RequestSpec, requests: tuple[PciRequest, ...]) -> None:
+    """What the server asks for from now on, wherever it stands."""
+    request_specs.save(conn, replace(spec, pci_requests=requests))
+    servers.set_pci_requests(conn, spec.instance_uuid, requests)
+
+
 def free_strays(host: AgentHost, compute_node_id: int, strays: Iterable[PciDevice]) -> tuple[PciDevice, ...]:
     """Free devices whose owner has no right to them, except those that changed hands since they were seen."""
     specs = host.specs.current()
@@ -192,13 +246,26 @@ def _check_waiting(conn: Connection, server_uuid: str) -> None:
         raise BuildAborted(server=server_uuid, reason=f"it is on host {server.host} already")
 
 
+def _check_known(room: _Room) -> None:
+    if room.node.probe_error is not None:
+        raise ComputeResourcesUnavailable(
+            reason=f"the devices of host {room.node.host} are unknown, discovery failed: {room.node.probe_error}"
+        )
+
+
+def _cells_of(room: _Room, topology: GuestTopology | None) -> AffinityCells | None:
+    """Where a placed guest lies; None: it has no topology."""
+    if topology is None or room.node.numa is None:
+        return None
+    chosen = frozenset(cell.host_cell for cell in topology.cells if cell.host_cell is not None)
+    return AffinityCells(chosen, {cell.id: cell.socket for cell in room.node.numa.cells})
+
+
 def _fit(room: _Room, spec: RequestSpec, selection: Selection, packing: bool) -> ServerFit:
     """Fit again, with the functions the scheduler used, on what is true now."""
     node = room.node
-    if spec.pci_requests and node.probe_error is not None:
-        raise ComputeResourcesUnavailable(
-            reason=f"the devices of host {node.host} are unknown, discovery failed: {node.probe_error}"
-        )
+    if spec.pci_requests:
+        _check_known(room)
     state = host_state(node, room.usage, room.guests, frozenset(), pools_of(room.devices))
     fitted = fit_server(
         state.numa,

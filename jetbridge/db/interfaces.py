@@ -86,6 +86,11 @@ def of_host(conn: Connection, host: str) -> Mapping[str, tuple[NetworkRequest, .
     return {uuid: tuple(nics) for uuid, nics in found.items()}
 
 
+def unsettled(conn: Connection) -> frozenset[str]:
+    """Servers with NICs that are being put in or taken out."""
+    return frozenset(conn.execute(sa.select(_t.instance_uuid).where(_t.task.is_not(None))).scalars())
+
+
 def holder(conn: Connection, port_id: str) -> str | None:
     """The server that has a port as a NIC, or is getting it."""
     return conn.execute(sa.select(_t.instance_uuid).where(_t.uuid == port_id)).scalar()

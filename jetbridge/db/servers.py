@@ -285,6 +285,12 @@ def pci_requests(conn: Connection, uuid: str) -> tuple[PciRequest, ...]:
     return requests_from_text(_extra(conn, uuid).pci_requests)
 
 
+def set_pci_requests(conn: Connection, uuid: str, requests: Sequence[PciRequest]) -> None:
+    conn.execute(
+        instance_extra.update().where(_x.instance_uuid == uuid).values(pci_requests=requests_to_text(requests))
+    )
+
+
 def numa_topology(conn: Connection, uuid: str) -> GuestTopology | None:
     """As fitted by the claim; before it, as asked for. Raises ``ServerNotFound``."""
     return guest_topology_from_text(_extra(conn, uuid).numa_topology)

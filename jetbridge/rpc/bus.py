@@ -15,6 +15,8 @@ compute        delete_server            server_uuid
 compute        stop_server              server_uuid
 compute        start_server             server_uuid
 compute        reboot_server            server_uuid, hard: bool
+compute        attach_interface         server_uuid, port_id or network_id or neither, fixed_ips, tag -> {"port_id": str}
+compute        detach_interface         server_uuid, port_id
 compute        console_output           server_uuid, length (lines or None) -> {"output": str}
 compute        domain_xml               server_uuid -> {"xml": str}
 compute        update_resources         {} -> {}      (one inventory pass now)

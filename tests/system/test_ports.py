@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lxml import etree
+from openstack import exceptions
 from openstack.config import OpenStackConfig
 from openstack.connection import Connection
 
@@ -33,6 +35,11 @@ def card(bus: int, vfs: int, **more: Any) -> dict[str, Any]:
     }
 
 
+def reload(cloud: Cloud, **host_keys: Any) -> None:
+    """The host as it is, or misbehaving."""
+    cloud.reload({**FLEET, "hosts": [{**FLEET["hosts"][0], **host_keys}]})
+
+
 def offered(address: str, product: str, **tags: Any) -> dict[str, Any]:
     return {"vendor_id": "15b3", "product_id": product, "address": address, **tags}
 
@@ -52,7 +59,7 @@ ALIASES = [
     {"name": "MOVES", "vendor_id": "15b3", "product_id": VF, "device_type": "type-VF", "live_migratable": "yes"},
 ]
 DEVICES = [gpu(0x3B), card(0xC1, 2), card(0xD1, 2), card(0xE1, 2), card(0xF1, 1)]
-FLEET = {
+FLEET: dict[str, Any] = {
     "hosts": [host("net1", DEVICES, hardware=["connectx6"])],
     "config": {"pci": {"device_spec": SPEC, "alias": ALIASES}},
 }
@@ -259,6 +266,163 @@ def test_trusted_ports_and_overlays_take_only_what_is_tagged_for_them(openstack:
 def test_f10_live_migratable_counts_on_a_device_with_a_physical_network(openstack: OpenStack, cloud: Cloud) -> None:
     server = boot(openstack, cloud, "--nic", "none", flavor="moves")
     assert cloud.owned(server["id"]) == ["0000:f1:00.1"]
+
+
+ATTACHED = {kind: case for kind, case in KINDS.items() if kind != "virtio-forwarder"}
+
+
+@pytest.mark.parametrize("kind", ATTACHED)
+def test_a_port_is_put_into_a_running_server_and_taken_out(openstack: OpenStack, cloud: Cloud, kind: str) -> None:
+    network, profile = ATTACHED[kind]
+    server = boot(openstack, cloud, "--nic", "none", flavor="gpu")
+    port = make_port(openstack, kind, network)
+    openstack.ok("server", "add", "port", server["id"], port["id"])
+    assert cloud.owned(server["id"]) == sorted(["0000:3b:00.0", profile["pci_slot"]])
+    assert {status for status, owner in cloud.devices().values() if owner == server["id"]} == {"allocated"}
+    bound = openstack.json("port", "show", port["id"])
+    assert (bound["binding_profile"], bound["device_id"]) == (profile, server["id"])
+    root = domain(cloud, server)
+    gpu_hostdev = root.findall("devices/hostdev")[0]
+    gpu_hostdev.getparent().remove(gpu_hostdev)
+    check_element(kind, root, profile["pci_slot"], bound["mac_address"])
+    [(requests,)] = cloud.sql("SELECT pci_requests FROM instance_extra WHERE instance_uuid = :id", id=server["id"])
+    assert [request["requester_id"] for request in json.loads(requests)["requests"]] == [None, port["id"]]
+    cloud.act(server["id"], "reboot", {"type": "HARD"})
+    cloud.wait(server["id"], "ACTIVE")
+    check_at_rest(cloud)
+
+    openstack.ok("server", "remove", "port", server["id"], port["id"])
+    cloud.until(lambda: cloud.owned(server["id"]) == ["0000:3b:00.0"], "the device is free")
+    cloud.until(lambda: openstack.json("port", "list", "--server", server["id"]) == [], "the port is free")
+    left = openstack.json("port", "show", port["id"])
+    assert (left["device_id"], left["mac_address"]) == ("", port["mac_address"])
+    assert left["binding_profile"] == {name: value for name, value in profile.items() if name == "capabilities"}
+    root = domain(cloud, server)
+    assert (len(root.findall("devices/hostdev")), root.findall("devices/interface")) == (1, [])
+    actions = [event["Action"] for event in openstack.json("server", "event", "list", server["id"])]
+    assert actions[0] == "detach_interface"
+    assert "attach_interface" in actions
+
+
+def test_a_network_is_added_to_a_server_and_removed(openstack: OpenStack, cloud: Cloud, sdk: Connection) -> None:
+    server = boot(openstack, cloud, "--nic", "none")
+    openstack.ok("server", "add", "network", server["id"], "default")
+    (nic,) = sdk.compute.server_interfaces(server["id"])
+    (port,) = sdk.network.ports(device_id=server["id"])
+    assert (nic.port_id, nic.mac_addr, nic.net_id, nic.port_state) == (
+        port.id,
+        port.mac_address,
+        port.network_id,
+        "ACTIVE",
+    )
+    assert [each.get("type") for each in domain(cloud, server).findall("devices/interface")] == ["network"]
+    assert openstack.json("server", "show", server["id"])["addresses"] == {"default": []}
+    openstack.ok("server", "remove", "network", server["id"], "default")
+    cloud.until(lambda: list(sdk.network.ports()) == [], "the port that was made for the server is gone")
+    assert domain(cloud, server).findall("devices/interface") == []
+
+
+def test_a_port_is_put_into_a_stopped_server(openstack: OpenStack, cloud: Cloud, sdk: Connection) -> None:
+    server = boot(openstack, cloud, "--nic", "none")
+    cloud.act(server["id"], "os-stop")
+    cloud.wait(server["id"], "SHUTOFF")
+    port = sdk.network.create_port(network_id=sdk.network.find_network("data").id, binding_vnic_type="direct")
+    nic = sdk.compute.create_server_interface(server["id"], port_id=port.id)
+    assert nic.port_id == port.id
+    cloud.act(server["id"], "os-start")
+    cloud.wait(server["id"], "ACTIVE")
+    assert len(domain(cloud, server).findall("devices/interface")) == 1
+    sdk.compute.delete_server_interface(nic, server=server["id"])
+    cloud.until(lambda: cloud.owned(server["id"]) == [], "the device is free")
+
+
+@pytest.mark.parametrize(("kind", "why"), [("direct", "internal error: no"), ("normal", "the host has only default")])
+def test_an_attach_that_fails_leaves_nothing(
+    openstack: OpenStack, cloud: Cloud, sdk: Connection, kind: str, why: str
+) -> None:
+    """The direct port fails in the hypervisor, the normal one after it was bound."""
+    server = boot(openstack, cloud, "--nic", "none")
+    port = make_port(openstack, kind, "data")
+    before = cloud.devices()
+    reload(cloud, simulate={"fail": {"attach_device": {"times": 1, "error": "internal error: no"}}})
+    with pytest.raises(exceptions.HttpException, match=why) as refusal:
+        sdk.compute.create_server_interface(server["id"], port_id=port["id"])
+    assert refusal.value.status_code == 500
+    assert cloud.devices() == before
+    assert openstack.json("port", "show", port["id"])["device_id"] == ""
+    assert cloud.sql("SELECT count(*) FROM virtual_interfaces") == [(0,)]
+    check_at_rest(cloud)
+    reload(cloud)
+    if kind == "direct":
+        openstack.ok("server", "add", "port", server["id"], port["id"])
+
+
+def test_a_guest_that_does_not_let_go_keeps_its_port(openstack: OpenStack, cloud: Cloud) -> None:
+    port = make_port(openstack, "direct")
+    server = boot(openstack, cloud, "--port", port["id"])
+    reload(cloud, simulate={"fail": {"detach_device": {"times": 1, "error": "device is busy"}}})
+    openstack.ok("server", "remove", "port", server["id"], port["id"])
+
+    def detached() -> dict[str, Any]:
+        listed = cloud.client.get(f"/servers/{server['id']}/os-instance-actions").json()["instanceActions"]
+        return next((each for each in listed if each["action"] == "detach_interface" and each["message"]), {})
+
+    cloud.until(detached, "the detach has failed")
+    assert cloud.owned(server["id"]) == ["0000:a1:00.5"]
+    reload(cloud)
+    openstack.ok("server", "remove", "port", server["id"], port["id"])
+    cloud.until(lambda: cloud.owned(server["id"]) == [], "the device is free")
+
+
+def test_refusals_of_attaching(openstack: OpenStack, cloud: Cloud) -> None:
+    server = boot(openstack, cloud, "--nic", "none")
+    missing = make_port(openstack, "direct", "overlay")
+    said = openstack.refused("server", "add", "port", server["id"], missing["id"])
+    assert "BadRequestException: 400" in said
+    assert "Failed to claim PCI device" in said
+    assert "physical_network" in said
+    forwarded = make_port(openstack, "virtio-forwarder")
+    assert "share its memory" in openstack.refused("server", "add", "port", server["id"], forwarded["id"])
+    taken = make_port(openstack, "direct")
+    openstack.ok("server", "add", "port", server["id"], taken["id"])
+    assert "in use by server" in openstack.refused("server", "add", "port", server["id"], taken["id"])
+    path = f"/servers/{server['id']}/os-interface"
+    assert cloud.client.delete(f"{path}/{missing['id']}").status_code == 404
+    for body in (
+        {"port_id": "x", "net_id": "y"},
+        {"fixed_ips": [{"ip_address": "10.0.0.1"}]},
+        {"port_id": "x", "q": 1},
+    ):
+        assert cloud.client.post(path, json={"interfaceAttachment": body}).status_code == 400
+    assert cloud.client.post(path, json={"interfaceAttachment": {"port_id": "nope"}}).status_code == 404
+
+
+def attached(sdk: Connection, server_id: str, port_id: str) -> bool:
+    """Whether the port could be put in; it can't where there is no VF left."""
+    answer = sdk.compute.post(f"/servers/{server_id}/os-interface", json={"interfaceAttachment": {"port_id": port_id}})
+    assert answer.status_code == 200 or "Failed to claim PCI device" in answer.text, answer.text
+    return bool(answer.status_code == 200)
+
+
+def test_an_attach_that_races_a_boot_for_the_last_vf(openstack: OpenStack, cloud: Cloud, sdk: Connection) -> None:
+    """One VF is left: whoever wins, the other is refused and nothing leaks."""
+    server = boot(openstack, cloud, "--nic", "none")
+    mine, other = make_port(openstack, "direct", "moving"), make_port(openstack, "direct", "moving")
+    flavor = sdk.compute.find_flavor("plain").id
+    for _ in range(4):
+        with ThreadPoolExecutor(1) as pool:
+            attaching = pool.submit(attached, sdk, server["id"], mine["id"])
+            racer = cloud.boot(flavor, networks=[{"port": other["id"]}])
+        booted = cloud.wait(racer, "ACTIVE", "ERROR")["status"] == "ACTIVE"
+        assert attaching.result() is not booted
+        winner = racer if booted else server["id"]
+        assert cloud.devices()[("net1", "0000:f1:00.1")] == ("allocated", winner)
+        check_at_rest(cloud)
+        cloud.delete(racer)
+        cloud.wait_gone(racer)
+        if not booted:
+            openstack.ok("server", "remove", "port", server["id"], mine["id"])
+        cloud.until(lambda: cloud.devices()[("net1", "0000:f1:00.1")] == ("available", None), "the VF is free")
 
 
 def test_refusals_of_ports(openstack: OpenStack, cloud: Cloud) -> None:

@@ -94,8 +94,12 @@ def attached_xml(xml: str, mac: str, address: str | None) -> str | None:
 
 
 def _alone(element: etree._Element) -> etree._Element:
+    """Without what the hypervisor added: in the definition the device may have another address in the guest than while it runs."""
     copied = copy.deepcopy(element)
     copied.tail = None
+    for name in ("alias", "address", "target"):
+        for added in copied.findall(name):
+            copied.remove(added)
     return copied
 
 

@@ -200,16 +200,26 @@ class LibvirtConnection:
         )
 
     def attach_device(self, domain: str, xml: str) -> None:
-        """Into the running guest, or into its definition when it is off."""
-        self._session.call(
-            "attach_device", lambda virt: virt.lookupByName(domain).attachDeviceFlags(xml, 0), subject=domain
-        )
+        """Into the definition, and into the guest while it runs: a restart finds the device."""
+
+        def attach(virt: Any) -> None:
+            found = virt.lookupByName(domain)
+            found.attachDeviceFlags(xml, self._affected(found))
+
+        self._session.call("attach_device", attach, subject=domain)
 
     def detach_device(self, domain: str, xml: str) -> None:
         """As ``attach_device``. The guest has to let go: whether it did stands in its XML afterwards."""
-        self._session.call(
-            "detach_device", lambda virt: virt.lookupByName(domain).detachDeviceFlags(xml, 0), subject=domain
-        )
+
+        def detach(virt: Any) -> None:
+            found = virt.lookupByName(domain)
+            found.detachDeviceFlags(xml, self._affected(found))
+
+        self._session.call("detach_device", detach, subject=domain)
+
+    def _affected(self, domain: Any) -> int:
+        flags: int = self._libvirt.VIR_DOMAIN_AFFECT_CONFIG if domain.isPersistent() else 0
+        return flags | (self._libvirt.VIR_DOMAIN_AFFECT_LIVE if domain.isActive() else 0)
 
     # --- mediated devices ---
 
