@@ -28,10 +28,12 @@ def read_lines(host: AgentHost) -> tuple[AcceleratorSpec, ...]:
     return parse_accelerator_specs(host.settings.accelerator_device_spec, SysfsFacts(host.files))
 
 
-def check_owners(host: AgentHost, pci_specs: Sequence[DeviceSpec], reports: Reports) -> None:
+def check_owners(
+    host: AgentHost, pci_specs: Sequence[DeviceSpec], reports: Reports, others: Sequence[Claims] = ()
+) -> None:
     """Raises ``InvalidConfiguration`` naming a function that the options would give to guests in two ways, and both lines."""
     lines = read_lines(host)
-    check_one_owner(host.name, [_pci_claims(pci_specs, reports), _accelerator_claims(lines, reports)])
+    check_one_owner(host.name, [_pci_claims(pci_specs, reports), _accelerator_claims(lines, reports), *others])
 
 
 def take_accelerators(host: AgentHost, node: ComputeNode, reports: Reports | None) -> None:

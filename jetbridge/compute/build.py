@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from jetbridge.compute import domain, nics, tracker
+from jetbridge.compute import domain, nics, tracker, vgpus
 from jetbridge.compute.host import AgentHost, about
 from jetbridge.db import actions, builds, faults, servers
 from jetbridge.db.builds import Build
@@ -47,7 +47,8 @@ class BuildContext:
 
 
 def _claim(build: BuildContext) -> BuildContext:
-    tracker.claim(build.host, build.context, build.server.uuid, build.selection)
+    reserve = vgpus.reservation(build.host, build.context, build.server.uuid, build.selection)
+    tracker.claim(build.host, build.context, build.server.uuid, build.selection, reserve)
     return replace(build, server=_server(build))
 
 
@@ -62,6 +63,15 @@ def _bind_ports(build: BuildContext) -> BuildContext:
 
 def _release_ports(build: BuildContext) -> None:
     nics.release_ports(build.host, build.context, build.server.uuid)
+
+
+def _make_vgpus(build: BuildContext) -> BuildContext:
+    vgpus.make(build.host, build.context, build.server.uuid)
+    return build
+
+
+def _unmake_vgpus(build: BuildContext) -> None:
+    vgpus.unmake(build.host, build.context, build.server.uuid)
 
 
 def _make_root_disk(build: BuildContext) -> BuildContext:
@@ -130,6 +140,7 @@ def _activate(build: BuildContext) -> BuildContext:
 
 BUILD_STEPS: tuple[Step[BuildContext], ...] = (
     Step("claim", _claim, _release),
+    Step("vgpus", _make_vgpus, _unmake_vgpus),
     Step("ports", _bind_ports, _release_ports),
     Step("root-disk", _make_root_disk, _remove_files),
     Step("config-drive", _make_config_drive, _remove_files),

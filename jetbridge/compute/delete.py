@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from jetbridge.compute import domain, nics, tracker
+from jetbridge.compute import domain, nics, tracker, vgpus
 from jetbridge.compute.host import AgentHost, about
 from jetbridge.compute.record import action_event, operation_failed
 from jetbridge.db import builds
@@ -46,6 +46,11 @@ def _release_ports(delete: DeleteContext) -> DeleteContext:
     return delete
 
 
+def _unmake_vgpus(delete: DeleteContext) -> DeleteContext:
+    vgpus.unmake(delete.host, delete.context, delete.server.uuid)
+    return delete
+
+
 def _leave(delete: DeleteContext) -> DeleteContext:
     tracker.leave(delete.host, delete.context, delete.server.uuid, delete.compute_node_id)
     return delete
@@ -56,6 +61,7 @@ DELETE_STEPS: tuple[Step[DeleteContext], ...] = (
     Step("undefine", _undefine),
     Step("files", _remove_files),
     Step("ports", _release_ports),
+    Step("vgpus", _unmake_vgpus),
     Step("leave", _leave),  # only now: a device whose guest may still run is nobody else's
 )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jetbridge.compute.host import AgentHost, about
+from jetbridge.compute.vgpus import guest_vgpus
 from jetbridge.db import compute_nodes, pci_devices, request_specs, servers
 from jetbridge.db.compute_nodes import ComputeNode
 from jetbridge.errors import BuildAborted, DeviceIdentityMismatch, DomainNotFound, HypervisorError, NotFound
@@ -83,6 +84,7 @@ def domain_xml(
             ramdisk=_boot_file(host, server, properties, "ramdisk_id"),
         ),
         options=_options(host, node),
+        vgpus=guest_vgpus(host, server.uuid),
     )
     for warning in translation.warnings:
         logger.warning("%s", warning, extra=about(context, server.uuid))

@@ -14,13 +14,13 @@ from jetbridge.pci.device import Condition, PciDevice, Status
 from jetbridge.pci.port import VnicType
 from jetbridge.virt.children import paths_of
 from jetbridge.virt.connection import DomainInfo
-from jetbridge.virt.guest import hostdevs_of, lent_paths
+from jetbridge.virt.guest import hostdevs_of, lent_paths, mdevs_of
 from jetbridge.virt.nodedev import parse_node_device
 
 logger = logging.getLogger(__name__)
 
 Holders = Mapping[str, DomainInfo]
-"""Address to the running domain that has the function, or its network interface or vDPA device."""
+"""Address of a function to the running domain that has it, or its network interface or vDPA device; UUID of a mediated device, too."""
 
 
 def holders_of(host: AgentHost, domains: Iterable[DomainInfo]) -> Holders:
@@ -35,7 +35,7 @@ def holders_of(host: AgentHost, domains: Iterable[DomainInfo]) -> Holders:
         except DomainNotFound:
             continue
         try:
-            held.update(dict.fromkeys(hostdevs_of(xml), info))
+            held.update(dict.fromkeys((*hostdevs_of(xml), *mdevs_of(xml)), info))
             lent.update(dict.fromkeys(lent_paths(xml), info))
         except JetbridgeError as error:
             logger.warning("Domain %s on host %s can't be read: %s", info.name, host.name, error)

@@ -10,6 +10,7 @@ from typing import Any
 
 from jetbridge.compute.accelerators import check_owners, follow_accelerators
 from jetbridge.compute.host import AgentHost, about
+from jetbridge.compute.vgpu_cards import note_cards, vgpu_claims
 from jetbridge.db import accelerators, compute_nodes, networks, pci_devices
 from jetbridge.db.compute_nodes import ComputeNode
 from jetbridge.db.connection import Connection
@@ -33,12 +34,14 @@ Reports = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Probe:
-    """What a host says of itself. ``reports`` None: discovery failed, ``error`` says why, and its devices are unknown."""
+    """What a host says of itself. ``reports`` None: discovery failed, ``error`` says why, and its devices are unknown. ``documents``
+    are what the reports were made from."""
 
     node: ComputeNode
     networks: tuple[HostNetwork, ...]
     reports: Reports | None
     error: str | None = None
+    documents: Sequence[str] | None = None
 
 
 def take_inventory(host: AgentHost, *, starting: bool = False) -> ComputeNode:
@@ -52,7 +55,7 @@ def take_inventory(host: AgentHost, *, starting: bool = False) -> ComputeNode:
         _check_live_migratable(host, specs)
     probe = probe_host(host)
     if starting and probe.reports is not None:
-        check_owners(host, specs, probe.reports)
+        check_owners(host, specs, probe.reports, [vgpu_claims(host)])
         _tell_lint(host, specs, probe.reports)
     if probe.reports is None:
         logger.error(
@@ -63,6 +66,7 @@ def take_inventory(host: AgentHost, *, starting: bool = False) -> ComputeNode:
         )
     node, result = _unchanged(host, probe, specs) or host.database.write(lambda conn: _store(host, conn, probe, specs))
     follow_accelerators(host, node, specs, probe.reports, starting=starting)
+    note_cards(host, node, probe.documents, starting=starting)
     for warning in result.warnings:
         if warning.new or starting:
             logger.warning("Host %s: %s", host.name, warning.text, extra=about(None, warning.server))
@@ -87,7 +91,8 @@ def probe_host(host: AgentHost) -> Probe:
     except HypervisorError as error:
         return Probe(_undescribed(host), (), None, error.message)
     try:
-        return Probe(node, names, host_report(host.connection.node_devices(), host.files, host=host.name))
+        documents = host.connection.node_devices()
+        return Probe(node, names, host_report(documents, host.files, host=host.name), documents=documents)
     except JetbridgeError as error:
         return Probe(node, names, None, error.message)
 

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from jetbridge.compute import domain
+from jetbridge.compute import domain, vgpus
 from jetbridge.compute.host import AgentHost, about
 from jetbridge.compute.record import action_event, operation_failed
 from jetbridge.db import servers
@@ -63,6 +63,7 @@ def start_server(host: AgentHost, context: RequestContext, server: Server) -> No
     def start() -> None:
         if _state_of(host, server) != "running":
             domain.verify_devices(host, context, server)
+            vgpus.make(host, context, server.uuid)
             domain.start_domain(host, context, server)
 
     _run(host, context, server, "compute_start_instance", start)
@@ -78,6 +79,7 @@ def reboot_server(host: AgentHost, context: RequestContext, server: Server, wait
                 host.connection.reboot_domain(server.domain_name)
             return
         domain.destroy_domain(host, context, server.domain_name, server.uuid)
+        vgpus.make(host, context, server.uuid)
         domain.start_domain(host, context, server)
 
     _run(host, context, server, "compute_reboot_instance", reboot)

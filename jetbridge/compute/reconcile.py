@@ -19,6 +19,7 @@ from jetbridge.compute.host import AgentHost, about
 from jetbridge.compute.interfaces import take_out_lost
 from jetbridge.compute.nics import release_ports
 from jetbridge.compute.power import info_of, record_state, state_for
+from jetbridge.compute.vgpu_reconcile import reconcile_vgpus
 from jetbridge.db import actions, builds, compute_nodes, interfaces, pci_devices, servers
 from jetbridge.db.builds import Build
 from jetbridge.db.connection import Connection
@@ -67,6 +68,7 @@ def reconcile(host: AgentHost, *, gone_owners: Collection[str] = (), starting: b
         _release_stray_ports(host, ledgers)
         _follow_domains(host, ledgers)
         note_holders(host, node.id, starting=starting)
+        reconcile_vgpus(host, node.id)
     except (HypervisorError, NetworkServiceFailed) as error:
         logger.warning("Host %s is not reconciled: %s", host.name, error)
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jetbridge.compute.host import AgentHost, about
-from jetbridge.db import compute_nodes, pci_devices, request_specs, servers
+from jetbridge.compute.vgpus import say as say_vgpus
+from jetbridge.db import compute_nodes, pci_devices, request_specs, servers, vgpus
 from jetbridge.db.compute_nodes import ComputeNode, Usage
 from jetbridge.db.connection import Connection
 from jetbridge.db.host_states import host_state
 from jetbridge.errors import BuildAborted, ClaimLost, ComputeResourcesUnavailable, ServerNotFound
+from jetbridge.mdev.values import Vgpu
 from jetbridge.model.capacity import capacity_refusals
 from jetbridge.model.context import RequestContext
 from jetbridge.model.request_spec import RequestSpec
@@ -36,6 +38,7 @@ class Claim:
 
     devices: tuple[PciDevice, ...]
     topology: GuestTopology | None
+    vgpus: tuple[Vgpu, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,15 @@ class _Room:
     devices: tuple[PciDevice, ...]
 
 
-def claim(host: AgentHost, context: RequestContext, server_uuid: str, selection: Selection) -> Claim:
-    """Give the server its devices, CPUs, memory and disk, and place it on the host, all or nothing.
+def claim(
+    host: AgentHost,
+    context: RequestContext,
+    server_uuid: str,
+    selection: Selection,
+    reserve: Callable[[Connection], tuple[Vgpu, ...]] = lambda conn: (),
+) -> Claim:
+    """Give the server its devices, CPUs, memory and disk, and place it on the host, all or nothing. ``reserve`` gives it its vGPUs
+    inside the same transaction.
 
     Raises ``ClaimLost`` when it doesn't fit and the host has moved since it was selected, ``ComputeResourcesUnavailable`` when
     it doesn't fit although nothing moved or the host's devices are unknown, ``BuildAborted`` when the server is
@@ -71,13 +81,15 @@ def claim(host: AgentHost, context: RequestContext, server_uuid: str, selection:
                 devices.update(moved)
                 changed.update(moved)
         pci_devices.save(conn, changed.values(), now=host.now())
+        reserved = reserve(conn)
         servers.place(conn, server_uuid, room.node.host, room.node.hypervisor_hostname, room.node.id, now=host.now())
         servers.set_numa_topology(conn, server_uuid, fitted.guest)
         mine = tuple(devices[device.address] for wanted in chosen.values() for device in wanted)
-        return Claim(mine, fitted.guest)
+        return Claim(mine, fitted.guest, reserved)
 
     claimed = host.database.write(take)
     _say(host, context, "Claimed", claimed.devices, server_uuid)
+    say_vgpus(host, context, "Reserved", claimed.vgpus, server_uuid)
     if claimed.topology is not None:
         for device in claimed.devices:
             if device.numa_node is None:
@@ -119,6 +131,7 @@ def release(host: AgentHost, context: RequestContext | None, server_uuid: str, c
     def give_back(conn: Connection) -> tuple[PciDevice, ...]:
         compute_nodes.lock(conn, compute_node_id)
         freed = _free_of_server(host, conn, server_uuid, compute_node_id, specs)
+        vgpus.release(conn, compute_node_id, server_uuid, now=host.now())
         try:
             server = servers.get(conn, server_uuid)
         except ServerNotFound:
@@ -138,6 +151,7 @@ def leave(host: AgentHost, context: RequestContext | None, server_uuid: str, com
     def give_back(conn: Connection) -> tuple[PciDevice, ...]:
         compute_nodes.lock(conn, compute_node_id)
         freed = _free_of_server(host, conn, server_uuid, compute_node_id, specs)
+        vgpus.release(conn, compute_node_id, server_uuid, now=host.now())
         servers.soft_delete(conn, server_uuid, now=host.now())
         return freed
 

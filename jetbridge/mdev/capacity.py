@@ -92,17 +92,16 @@ def _share(kind: VgpuType, parents: Sequence[Parent], instances: Sequence[Instan
         vgpu.parent for vgpu in mine if not any(instance.active and vgpu.is_(instance) for instance in here)
     )
     room: dict[str, int] = {}
-    limits = []
+    limit = None
     for parent in parents:
         offer = parent.offer(kind.id)
         assert offer is not None
         # What is written down and not there yet will need its place.
         room[parent.name] = max(0, offer.available - missing[parent.name])
-        if offer.limit is not None:
-            limits.append(offer.limit)
+        limit = offer.limit  # the card's, so that all its functions say the same
     creatable = sum(room.values())
-    if limits:
-        creatable = min(creatable, max(0, min(limits) - len(foreign) - len(mine)))
+    if limit is not None:
+        creatable = min(creatable, max(0, limit - len(foreign) - len(mine)))
     share = Share(
         card=first.card,
         card_address=first.card_address,

@@ -21,12 +21,13 @@ from jetbridge.compute.locks import ServerLocks
 from jetbridge.config.fleet import Fleet, load_fleet
 from jetbridge.config.overrides import apply_overrides
 from jetbridge.config.settings import Settings
-from jetbridge.db import accelerators, compute_nodes, servers, services
+from jetbridge.db import accelerators, compute_nodes, servers, services, vgpus
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
 from jetbridge.errors import JetbridgeError, NotFound
 from jetbridge.image.store import ImageDirectory
 from jetbridge.journey.seams import Seams
+from jetbridge.mdev.config import read_config
 from jetbridge.model.context import RequestContext
 from jetbridge.model.fleet import FleetHost
 from jetbridge.pci.alias import parse_aliases
@@ -38,6 +39,7 @@ from jetbridge.steps.runtime import Observer
 from jetbridge.virt.connection import HostFiles, HypervisorConnection
 from jetbridge.virt.hostfacts import SysfsFacts
 from jetbridge.virt.simulated import SimulatedConnection, check_fleet_host, open_fleet_host
+from jetbridge.virt.vgpus import VgpuFacts
 
 logger = logging.getLogger(__name__)
 
@@ -164,6 +166,7 @@ def check_host_options(name: str, settings: Settings, files: HostFiles) -> None:
         parse_device_specs(
             settings.pci_device_spec, SysfsFacts(files), report_in_placement=settings.pci_report_in_placement
         )
+        read_config(settings.enabled_mdev_types, settings.mdev_types, VgpuFacts(files))
         parse_accelerator_specs(settings.accelerator_device_spec, SysfsFacts(files))
         parse_aliases(settings.pci_alias, pci_in_placement=settings.pci_in_placement)
     except JetbridgeError as error:
@@ -293,6 +296,7 @@ class FleetAgents:
             try:
                 node = compute_nodes.of_host(conn, name)
                 accelerators.remove_host(conn, node.id)
+                vgpus.forget_node(conn, node.id)
                 compute_nodes.delete(conn, node.id, now=now)
                 services.delete(conn, services.find(conn, name, BINARY).id, now=now)
             except NotFound:

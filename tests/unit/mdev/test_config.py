@@ -50,5 +50,12 @@ def test_what_a_section_says_of_its_type_is_kept() -> None:
     assert (plain.resource_class, plain.max_instances, plain.display, plain.ramfb) == ("VGPU", None, False, False)
 
 
+def test_a_section_without_options_says_nothing_special() -> None:
+    plain = TypeOptions()
+    assert (plain.device_addresses, plain.mdev_class, plain.max_instances) == ((), "VGPU", None)
+    assert not plain.display
+    assert not plain.ramfb
+
+
 def test_a_display_needs_no_ramfb() -> None:
     assert read_config(["t"], {"t": TypeOptions(display=True)}, Facts()).types["t"].display
