@@ -55,7 +55,8 @@ class MortalServices(SeparateCloud):
         return self.client.get(f"/servers/{server_id}").status_code == 404
 
     def idle_or_gone(self, server_id: str) -> bool:
-        return self.gone(server_id) or self.show(server_id)["OS-EXT-STS:task_state"] is None
+        answer = self.client.get(f"/servers/{server_id}")
+        return answer.status_code == 404 or answer.json()["server"]["OS-EXT-STS:task_state"] is None
 
     def rests(self) -> None:
         """Soon, and invariants hold meanwhile."""
