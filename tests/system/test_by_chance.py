@@ -9,6 +9,8 @@ import pytest
 from tests.long.driver import run
 from tests.long.fuzz import Fuzzer, told
 from tests.long.operations import operations
+from tests.long.surface import Surface, hosts
+from tests.system.cloud import running
 
 SEED = 1
 OPERATIONS = 120
@@ -29,3 +31,13 @@ def test_every_input_ends_in_a_clear_error_or_a_right_result(request: pytest.Fix
     fuzzer.run(INPUTS)
     assert not fuzzer.findings, told(fuzzer, seed)
     assert all(count > INPUTS // 500 for count in fuzzer.accepted.values()), "it tries nothing that is right"
+
+
+@pytest.mark.filterwarnings("ignore:Do not use the `random` module")
+def test_no_request_is_answered_by_an_error_inside(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """Requests that schemathesis makes of our OpenAPI document."""
+    with running(tmp_path, hosts()) as cloud:
+        surface = Surface(cloud)
+        surface.explore(2, request.config.getoption("--seed") or SEED)
+    assert not surface.found, "\n".join(surface.found)
+    assert {200, 202, 400, 404} <= set(surface.answers), surface.answers
