@@ -154,9 +154,9 @@ def drivers(machine: Machine) -> dict[str, str | None]:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     outcome = yield
     report = outcome.get_result()  # type: ignore[attr-defined]
-    scenario = item.stash.get(_SCENARIO, None)
-    if scenario is None or not (report.when == "call" or report.failed):
+    if not (report.when == "call" or report.failed):
         return
+    scenario = item.stash.get(_SCENARIO, Scenario())  # none: what it needs failed before
     document = getattr(getattr(item, "obj", None), "__doc__", None) or item.name
     title = document.strip().splitlines()[0].rstrip(".")
     if callspec := getattr(item, "callspec", None):
