@@ -9,7 +9,7 @@ from jetbridge.api import accelerator, compute_routes, errors, identity, image, 
 from jetbridge.api.auth import AuthenticationMiddleware, Authenticator
 from jetbridge.api.guards import HostGuard
 from jetbridge.api.http import RequestFrame
-from jetbridge.api.jetbridge import hosts, servers, status
+from jetbridge.api.jetbridge import hosts, servers, status, vgpus
 from jetbridge.api.services import ApiServices
 
 
@@ -22,7 +22,7 @@ def create_app(services: ApiServices, authenticator: Authenticator | None = None
     openapi.install(app)
     if services.accelerators is not None:
         app.include_router(accelerator.router(services.accelerators))
-    for door in (compute_routes, identity, image, network, status, hosts, servers):
+    for door in (compute_routes, identity, image, network, status, hosts, servers, vgpus):
         app.include_router(door.router(services))
     # The last added is the outermost.
     app.add_middleware(

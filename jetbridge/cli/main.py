@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from jetbridge.cli import database, demo, fleet, inventory, journey, scan, servers, services, status, up
+from jetbridge.cli import database, demo, fleet, inventory, journey, scan, servers, services, status, up, vgpu
 from jetbridge.cli.failures import FAILURE, NOT_FOUND, USAGE, CliError
 from jetbridge.cli.help import with_plain_values
 from jetbridge.errors import JetbridgeError
@@ -42,6 +42,7 @@ app.command(rich_help_panel=_LOOK)(inventory.pools)
 app.command(rich_help_panel=_LOOK)(inventory.hosts)
 app.command(rich_help_panel=_LOOK)(database.sql)
 app.command(rich_help_panel=_HARDWARE)(scan.scan)
+app.add_typer(vgpu.vgpu, name="vgpu", rich_help_panel=_LOOK)
 app.add_typer(fleet.fleet, name="fleet", rich_help_panel=_HARDWARE)
 app.add_typer(database.db, name="db", rich_help_panel=_RUN)
 app.command(rich_help_panel=_LOOK)(status.version)

@@ -39,8 +39,8 @@ def of_server(conn: Connection, server_uuid: str) -> tuple[Vgpu, ...]:
     return tuple(_vgpu(row) for row in conn.execute(query))
 
 
-def listing(conn: Connection, compute_node_ids: Collection[int] | None = None) -> list[ListedVgpu]:
-    """Of the given hosts (None: of all), by host, parent and UUID."""
+def listing(conn: Connection, host: str | None = None) -> list[ListedVgpu]:
+    """Of one host, or of all, by host, parent and UUID."""
     query = (
         sa.select(vgpus, compute_nodes.c.host, instances.c.display_name)
         .join(compute_nodes, compute_nodes.c.id == _t.compute_node_id)
@@ -48,8 +48,8 @@ def listing(conn: Connection, compute_node_ids: Collection[int] | None = None) -
         .where(compute_nodes.c.deleted == 0)
         .order_by(compute_nodes.c.host, _t.parent, _t.uuid)
     )
-    if compute_node_ids is not None:
-        query = query.where(_t.compute_node_id.in_(list(compute_node_ids)))
+    if host is not None:
+        query = query.where(compute_nodes.c.host == host)
     return [ListedVgpu(_vgpu(row), row.host, row.display_name) for row in conn.execute(query)]
 
 

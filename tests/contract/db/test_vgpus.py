@@ -78,7 +78,7 @@ def test_the_vgpus_and_cards_of_hosts_are_listed_by_name(database: Database) -> 
             (FIRST, "gpu001", None),
             (SECOND, "gpu001", None),
         ]
-        assert vgpus.listing(conn, [node_id + 1]) == []
+        assert vgpus.listing(conn, "gpu002") == []
         assert [(one.card, one.host) for one in vgpu_cards.listing(conn)] == [(CARD, "gpu001"), (VIRTUAL, "gpu001")]
         assert vgpu_cards.listing(conn, "gpu002") == []
         assert vgpu_cards.of_node(conn, node_id) == (CARD, VIRTUAL)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jetbridge.api import network
-from jetbridge.api.jetbridge import hosts, servers, status
+from jetbridge.api.jetbridge import hosts, servers, status, vgpus
 from jetbridge.db import services as service_rows
 from jetbridge.errors import Invalid
 from jetbridge.model.context import RequestContext
@@ -22,6 +22,8 @@ FOR_ADMINS = [
     "/jetbridge/v1/hosts",
     "/jetbridge/v1/devices",
     "/jetbridge/v1/pools",
+    "/jetbridge/v1/vgpus",
+    "/jetbridge/v1/vgpus/types",
     "/jetbridge/v1/status",
     "/jetbridge/v1/scan?host=h",
     "/jetbridge/v1/servers/s/xml",
@@ -45,7 +47,9 @@ def door(tmp_path: Path) -> Iterator[Door]:
 def test_what_shows_hosts_is_for_admins(tmp_path: Path, people: PasswordFile, path: str) -> None:
     ann = people.add("ann", "pw", "physics", "member")
     root = people.add("root", "pw", "admin", "admin")
-    with open_door(tmp_path, [status.router, hosts.router, servers.router], settings=people.settings) as door:
+    with open_door(
+        tmp_path, [status.router, hosts.router, servers.router, vgpus.router], settings=people.settings
+    ) as door:
         assert door.get(path).status_code == 401
         refused = door.get(path, headers=ann)
         assert refused.status_code == 403

@@ -17,7 +17,8 @@ from jetbridge.service.statedir import StateDir
 
 COMMANDS = [
     ["up"], ["demo"], ["sql"], ["db", "upgrade"], ["scan"], ["devices"], ["pools"], ["hosts"], ["servers"], ["xml"],
-    ["explain"], ["journey"], ["fleet", "reload"], ["fleet", "templates"], ["status"], ["version"],
+    ["explain"], ["journey"], ["fleet", "reload"], ["fleet", "templates"], ["vgpu", "types"], ["vgpu", "list"],
+    ["status"], ["version"],
 ]  # fmt: skip
 
 
