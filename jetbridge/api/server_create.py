@@ -132,7 +132,7 @@ def _keep(
             availability_zone=planned.placement.zone,
             force_host=planned.placement.host,
             hints=planned.hints,
-            networks=tuple(nic.network.name for nic in planned.nics if nic.vnic_type is VnicType.NORMAL),
+            networks=_of_hosts(call, planned.nics),
             groups=(*planned.groups, *devices),
         ),
         now=planned.now,
@@ -258,6 +258,13 @@ def _choose(call: Call, requested: Requested) -> tuple[Chosen, ...]:
         raise Invalid(
             f"{error.message} Name a network or port that `openstack network list` or `port list` shows."
         ) from None
+
+
+def _of_hosts(call: Call, nics: Sequence[Chosen]) -> tuple[str, ...]:
+    """Networks that a host must have itself. A Network service elsewhere wires all hosts."""
+    if call.services.neutron is not None:
+        return ()
+    return tuple(nic.network.name for nic in nics if nic.vnic_type is VnicType.NORMAL)
 
 
 def wish_of(item: NetworkItem) -> Wish:

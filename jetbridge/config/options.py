@@ -12,7 +12,7 @@ from functools import cache
 
 from oslo_config import cfg, types
 
-from jetbridge.config import accelerator_options, placement_options, rabbit_options
+from jetbridge.config import accelerator_options, neutron_options, placement_options, rabbit_options
 from jetbridge.config.setting import CpuSet, Setting
 
 
@@ -364,15 +364,18 @@ SETTINGS: tuple[Setting, ...] = (
     *_database(),
     *accelerator_options.SETTINGS,
     *placement_options.SETTINGS,
+    *neutron_options.SETTINGS,
 )
 
-SECTIONS_WITHOUT_OPTIONS_YET = ("neutron",)
+SECTIONS_WITHOUT_OPTIONS_YET: tuple[str, ...] = ()
 """Sections for parts that this version doesn't have: read, and what they say has no effect."""
 
-SECTIONS_OF_FILES_ALONE = ("database", "cyborg", "placement", rabbit_options.SECTION)
+SECTIONS_OF_FILES_ALONE = ("database", "cyborg", "placement", "neutron", rabbit_options.SECTION)
 """Not for fleet files, and never suggested to be taken over from another system's file."""
 
-NO_EFFECT_YET = frozenset({("scheduler", "max_placement_results"), ("DEFAULT", "migrate_max_retries")})
+NO_EFFECT_YET = (
+    frozenset({("scheduler", "max_placement_results"), ("DEFAULT", "migrate_max_retries")}) | neutron_options.NO_EFFECT
+)
 
 
 @cache

@@ -65,15 +65,15 @@ class Settings:
     keep_days: int = 14
     workers: int = 16
     otlp_endpoint: str | None = None  # None: spans stay in the database
-    # [neutron]; without an address or authentication: networks and ports are our own
+    # [neutron]; without endpoint_override and auth_url networks and ports are our own
     neutron_endpoint_override: str | None = None
-    neutron_auth_type: str | None = None
+    neutron_auth_type: str = "none"  # none, http_basic, password
     neutron_auth_url: str | None = None
     neutron_username: str | None = None
     neutron_password: str | None = field(default=None, repr=False)
     neutron_project_name: str | None = None
-    neutron_user_domain_name: str | None = None
-    neutron_project_domain_name: str | None = None
+    neutron_user_domain_name: str = "Default"
+    neutron_project_domain_name: str = "Default"
     neutron_region_name: str | None = None
     neutron_valid_interfaces: tuple[str, ...] = ("internal", "public")
     neutron_cafile: str | None = None

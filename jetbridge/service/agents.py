@@ -30,6 +30,7 @@ from jetbridge.journey.seams import Seams
 from jetbridge.mdev.config import read_config
 from jetbridge.model.context import RequestContext
 from jetbridge.model.fleet import FleetHost
+from jetbridge.network.ports import Ports
 from jetbridge.pci.alias import parse_aliases
 from jetbridge.pci.device_spec import parse_device_specs
 from jetbridge.placement.client import PlacementClient
@@ -63,6 +64,7 @@ class AgentKit:
     observe: Observer
     gone_owners: Callable[[], Collection[str]]
     hold: Callable[[str], None] = lambda name: None
+    neutron: Ports | None = None
 
     def agent(
         self,
@@ -91,6 +93,7 @@ class AgentKit:
             seams=self.seams,
             observe=self.observe,
             locks=locks or ServerLocks(),
+            neutron=self.neutron,
         )
         return ComputeAgent(host, self._background, of_process)
 

@@ -47,6 +47,7 @@ def open_front(
             listen=listen,
             seams=process.seams,
             accelerators=embedded_accelerators(process),
+            neutron=process.neutron,
             settle_spans=process.tracing.flush,
         )
     )
@@ -57,6 +58,7 @@ def open_front(
         server.base_url,
         process.settings.auth_strategy,
         process.embedded.url if process.embedded else process.settings.placement_endpoint_override,
+        process.settings.neutron_endpoint_override,
     )
     logger.info(
         "Serving on %s, state in %s, database %s", server.base_url, process.state.path, process.database.shown_url

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
 
 from jetbridge.config.fleet import Fleet
@@ -23,6 +24,8 @@ from jetbridge.journey.seams import Seams
 from jetbridge.journey.tracing import Tracing
 from jetbridge.model.events import EventSink, no_events
 from jetbridge.model.span import Span
+from jetbridge.network.neutron import NeutronPorts, is_configured
+from jetbridge.network.ports import Ports
 from jetbridge.placement.client import PlacementClient
 from jetbridge.placement.session import Endpoint, placement_adapter
 from jetbridge.placement.transport import Transport
@@ -94,6 +97,11 @@ class Process:
     def _start(self) -> str:
         raise NotImplementedError
 
+    @cached_property
+    def neutron(self) -> Ports | None:
+        """The Network service of the options; None: networks and ports are our own. Raises ``InvalidConfiguration``."""
+        return NeutronPorts(self.settings) if is_configured(self.settings) else None
+
     # --- what is opened, in this order; stopping goes the other way ---
 
     @property
@@ -163,6 +171,7 @@ class Process:
             observe=self._observe,
             gone_owners=self._gone_owners,
             hold=hold,
+            neutron=self.neutron,
         )
         self.agents = Agents(kit)
         if self._fleet is None:

@@ -154,8 +154,15 @@ def make_state_dir(path: Path) -> None:
         (path / name).touch(mode=0o600)
 
 
-def write_clouds(path: Path, base_url: str, auth_strategy: str = "none", placement_url: str | None = None) -> None:
+def write_clouds(
+    path: Path,
+    base_url: str,
+    auth_strategy: str = "none",
+    placement_url: str | None = None,
+    network_url: str | None = None,
+) -> None:
     """Write a clouds.yaml whose cloud ``jetbridge`` is this service. ``placement_url`` None: no Placement that its clients could ask.
+    ``network_url``: of a Network service elsewhere.
 
     Clients that ask no Keystone need an endpoint and an override per service (openstacksdk, Configuring OpenStack SDK
     Applications). Placement's is the endpoint itself, for osc-placement looks at no other. A password never stands in the file: OS_USERNAME and OS_PASSWORD give it.
@@ -166,7 +173,7 @@ def write_clouds(path: Path, base_url: str, auth_strategy: str = "none", placeme
         "compute_endpoint_override": f"{base_url}/compute/v2.1",
         "image_endpoint_override": f"{base_url}/image",
         "identity_endpoint_override": f"{base_url}/identity/v3",
-        "network_endpoint_override": f"{base_url}/network",
+        "network_endpoint_override": network_url or f"{base_url}/network",
         "accelerator_endpoint_override": f"{base_url}/accelerator/v2",
     }
     temporary = path.with_suffix(".new")
