@@ -374,6 +374,19 @@ def test_a_guest_that_does_not_let_go_keeps_its_port(openstack: OpenStack, cloud
     cloud.until(lambda: cloud.owned(server["id"]) == [], "the device is free")
 
 
+def test_ports_of_a_server_that_was_deleted_while_its_host_was_away_are_released(
+    openstack: OpenStack, cloud: Cloud
+) -> None:
+    port = make_port(openstack, "direct")
+    server = boot(openstack, cloud, "--port", port["id"])
+    cloud.reload({**FLEET, "hosts": [host("net2", [])]})
+    cloud.delete(server["id"])
+    cloud.wait_gone(server["id"])
+    assert openstack.json("port", "show", port["id"])["device_id"] == server["id"]
+    reload(cloud)
+    assert openstack.json("port", "show", port["id"])["device_id"] == ""
+
+
 def test_refusals_of_attaching(openstack: OpenStack, cloud: Cloud) -> None:
     server = boot(openstack, cloud, "--nic", "none")
     missing = make_port(openstack, "direct", "overlay")

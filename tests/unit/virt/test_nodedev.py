@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from jetbridge.errors import InvalidNodeDevice, PciDeviceNotFoundById, ProbeFailed
 from jetbridge.pci.device import DeviceType
+from jetbridge.virt.children import PCI_DEVICES, paths_of
 from jetbridge.virt.nodedev import NodeDevice, check_complete, host_report, parse_node_device
 from tests.unit.virt.fleets import LAB, opened
 
@@ -236,6 +237,24 @@ def test_a_vdpa_device_behind_an_auxiliary_device_belongs_to_the_function_on_its
         "<capability type='vdpa'><chardev>/dev/vhost-vdpa-0</chardev></capability></device>"
     )
     assert [row["dev_type"] for row in host_report([vf, pf, vdpa], NoFiles())] == ["vdpa", "type-PF"]
+
+
+@pytest.mark.parametrize(
+    ("in_the_folder", "dev_type"), [(["vdpa0", "net"], "vdpa"), (["net"], "type-VF"), (["vdpa1"], "type-VF")]
+)
+def test_a_vdpa_device_without_its_pci_parent_is_known_by_the_folder_of_its_vf(
+    in_the_folder: list[str], dev_type: str
+) -> None:
+    """libvirt lists it so where the kernel hangs vDPA devices elsewhere, as in the lab."""
+    vf = pci_document(
+        "<capability type='phys_function'><address domain='0x0000' bus='0x3a' slot='0x00' function='0x0'/></capability>"
+    )
+    pf = pci_document("<capability type='virt_functions'/>", name="pci_0000_3a_00_0").replace("<bus>59", "<bus>58")
+    vdpa = (LAB / "vdpa_vdpa0.xml").read_text().replace("<parent>computer</parent>", "")
+    files = NoFiles(folders={f"{PCI_DEVICES}/0000:3b:00.0": in_the_folder})
+    assert [row["dev_type"] for row in host_report([vf, pf, vdpa], files)] == [dev_type, "type-PF"]
+    nodes = [parse_node_device(text) for text in (vf, pf, vdpa)]
+    assert paths_of(nodes, files) == ({"/dev/vhost-vdpa-0": "0000:3b:00.0"} if dev_type == "vdpa" else {})
 
 
 def test_a_vf_that_its_pf_does_not_know() -> None:
