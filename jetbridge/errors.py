@@ -293,6 +293,31 @@ class InterfaceDetachFailed(Invalid):
     template = "Failed to detach network interface from server {server}: {reason}"
 
 
+# --- accelerators -----------------------------------------------------------------------------
+
+
+class DeviceProfileError(Invalid):
+    """A flavor's or port's device profile can't be used."""
+
+    template = "Device profile {name!r}: {reason}"
+
+
+class AcceleratorRequestOpFailed(JetbridgeError):
+    """Accelerator requests (ARQs) could not be created, read or deleted, or what was answered makes no sense."""
+
+    template = "Failed to {op} accelerator requests: {reason}"
+
+
+class AcceleratorRequestBindingFailed(JetbridgeError):
+    """``arqs`` in the facts: the UUIDs of the requests that were to be bound."""
+
+    template = "Failed to bind accelerator requests {arqs}: {reason}"
+
+
+class ForbiddenWithAccelerators(NotSupported):
+    template = "{action} is not supported for server {server}, which has accelerators of device profile {profile!r}"
+
+
 # --- hypervisor -------------------------------------------------------------------------------
 
 

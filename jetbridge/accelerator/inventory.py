@@ -122,6 +122,20 @@ def handle_info(address: str) -> Mapping[str, str]:
     return {"domain": domain, "bus": bus, "device": device, "function": function}
 
 
+def address_of(info: Mapping[str, str]) -> str | None:
+    """A function's address from an attach handle; None: it names none."""
+    try:
+        return f"{int(info['domain'], 16):04x}:{int(info['bus'], 16):02x}:{int(info['device'], 16):02x}.{int(info['function'], 16):x}"
+    except (KeyError, ValueError):
+        return None
+
+
+def identity_of(report: Report) -> str:
+    """What function a guest was given, so that another one at its place is noticed."""
+    serial = f" serial {report['serial']}" if report.get("serial") else ""
+    return f"{report['address']} [{report['vendor_id']}:{report['product_id']}]{serial}"[:64]
+
+
 def _handles(spec: AcceleratorSpec, address: str, new_id: Callable[[], str]) -> tuple[AttachHandle, ...]:
     info = handle_info(address)
     if spec.mdev_type is None:

@@ -20,7 +20,6 @@ from jetbridge.pci.flavor import parse_alias_term
 from jetbridge.placement.groups import SIZES, check_group_key
 
 ALIAS = "pci_passthrough:alias"
-PROFILE = "accel:device_profile"
 CHECKED_SINCE = 86
 
 
@@ -110,7 +109,7 @@ def refuse_unheld(specs: Mapping[str, str]) -> None:
     Raises ``Invalid``."""
     for key, value in specs.items():
         resource = _RESOURCES.fullmatch(key)
-        if key == PROFILE or (resource and resource[1] not in SIZES and value != "0"):
+        if resource and resource[1] not in SIZES and value != "0":
             raise Invalid(
                 f"Extra spec {key}={value} asks for something that is not offered here, and the server would run without it:"
                 f" remove it from the flavor, or ask for PCI devices with {ALIAS}."

@@ -14,6 +14,7 @@ from jetbridge.pci.request import AliasTable
 from jetbridge.rpc.bus import Bus
 
 if TYPE_CHECKING:
+    from jetbridge.accelerator.client import AcceleratorClient
     from jetbridge.accelerator.service import AcceleratorService
     from jetbridge.db.engine import Database
     from jetbridge.image.store import ImageDirectory
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 class ApiServices:
     """``aliases`` are validated when the service starts and never change while it runs. ``public_host`` is the
     host name or address the service listens on. ``new_id`` makes UUIDs. ``settle_spans`` returns when the spans of this process
-    that have ended are in the database. ``accelerators`` is the embedded service; None: another system's is used. ``neutron`` None:
-    networks and ports are our own."""
+    that have ended are in the database. ``accelerators`` is the embedded accelerator service (None: another one is used),
+    ``accelerator_client`` asks whichever is used. ``neutron`` None: networks and ports are our own."""
 
     database: Database
     bus: Bus
@@ -35,6 +36,7 @@ class ApiServices:
     listen: str = "127.0.0.1"
     seams: Seams = field(default_factory=Seams)
     accelerators: AcceleratorService | None = None
+    accelerator_client: AcceleratorClient | None = None
     settle_spans: Callable[[], None] = lambda: None
     neutron: Ports | None = None
 

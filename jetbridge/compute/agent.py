@@ -97,7 +97,11 @@ class ComputeAgent:
             "update_resources": self._update_resources,
             "scan": self._scan,
             **self._of_process,
+            "external_event": self._external_event,
         }
+
+    def _external_event(self, context: RequestContext, payload: Payload) -> None:
+        self.host.events.tell(payload["server_uuid"])
 
     # --- life of a server ---
 

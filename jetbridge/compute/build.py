@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jetbridge.compute import domain, nics, tracker, vgpus
+from jetbridge.compute.arqs import attach_accelerators, drop_accelerators
 from jetbridge.compute.host import AgentHost, about
 from jetbridge.db import actions, builds, faults, servers
 from jetbridge.db.builds import Build
@@ -54,6 +55,15 @@ def _claim(build: BuildContext) -> BuildContext:
 
 def _release(build: BuildContext) -> None:
     tracker.release(build.host, build.context, build.server.uuid, build.selection.compute_node_id)
+
+
+def _attach_accelerators(build: BuildContext) -> BuildContext:
+    attach_accelerators(build.host, build.context, build.server, lambda: _check_wanted(build))
+    return build
+
+
+def _drop_accelerators(build: BuildContext) -> None:
+    drop_accelerators(build.host, build.context, build.server.uuid)
 
 
 def _bind_ports(build: BuildContext) -> BuildContext:
@@ -141,6 +151,7 @@ def _activate(build: BuildContext) -> BuildContext:
 BUILD_STEPS: tuple[Step[BuildContext], ...] = (
     Step("claim", _claim, _release),
     Step("vgpus", _make_vgpus, _unmake_vgpus),
+    Step("accelerators", _attach_accelerators, _drop_accelerators),
     Step("ports", _bind_ports, _release_ports),
     Step("root-disk", _make_root_disk, _remove_files),
     Step("config-drive", _make_config_drive, _remove_files),

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from jetbridge.compute import domain, nics, tracker, vgpus
+from jetbridge.compute.arqs import drop_accelerators
 from jetbridge.compute.host import AgentHost, about
 from jetbridge.compute.record import action_event, operation_failed
 from jetbridge.db import builds
@@ -51,6 +52,11 @@ def _unmake_vgpus(delete: DeleteContext) -> DeleteContext:
     return delete
 
 
+def _drop_accelerators(delete: DeleteContext) -> DeleteContext:
+    drop_accelerators(delete.host, delete.context, delete.server.uuid)
+    return delete
+
+
 def _leave(delete: DeleteContext) -> DeleteContext:
     tracker.leave(delete.host, delete.context, delete.server.uuid, delete.compute_node_id)
     return delete
@@ -62,6 +68,7 @@ DELETE_STEPS: tuple[Step[DeleteContext], ...] = (
     Step("files", _remove_files),
     Step("ports", _release_ports),
     Step("vgpus", _unmake_vgpus),
+    Step("accelerators", _drop_accelerators),  # what can't be given back now is by reconciliation
     Step("leave", _leave),  # only now: a device whose guest may still run is nobody else's
 )
 

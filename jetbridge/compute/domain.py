@@ -8,18 +8,28 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jetbridge.accelerator.inventory import address_of, identity_of
 from jetbridge.compute.host import AgentHost, about
 from jetbridge.compute.vgpus import guest_vgpus
-from jetbridge.db import compute_nodes, pci_devices, request_specs, servers
+from jetbridge.db import compute_nodes, pci_devices, request_specs, server_arqs, servers
 from jetbridge.db.compute_nodes import ComputeNode
 from jetbridge.errors import BuildAborted, DeviceIdentityMismatch, DomainNotFound, HypervisorError, NotFound
+from jetbridge.model.accelerator import AttachType, ServerArq
 from jetbridge.model.context import RequestContext
 from jetbridge.model.server import Server
 from jetbridge.pci.report import identity_mismatch
 from jetbridge.virt.capabilities import parse_cpu_set
 from jetbridge.virt.config_drive import config_drive_files
 from jetbridge.virt.connection import DiskRequest
-from jetbridge.virt.guest import GuestFiles, GuestNic, GuestOptions, build_domain, guest_spec, uses_nvram
+from jetbridge.virt.guest import (
+    GuestAccelerator,
+    GuestFiles,
+    GuestNic,
+    GuestOptions,
+    build_domain,
+    guest_spec,
+    uses_nvram,
+)
 from jetbridge.virt.nodedev import host_report
 from jetbridge.virt.vfio import blocking_members, physical_functions_with_vfs
 
@@ -67,6 +77,7 @@ def domain_xml(
         devices = pci_devices.of_instance(conn, server.uuid)
         topology = servers.numa_topology(conn, server.uuid)
         node = compute_nodes.of_host(conn, host.name)
+        arqs = server_arqs.of_server(conn, server.uuid)
     properties = spec.image_properties
     translation = guest_spec(
         server,
@@ -85,6 +96,7 @@ def domain_xml(
         ),
         options=_options(host, node),
         vgpus=guest_vgpus(host, server.uuid),
+        accelerators=[_accelerator(arq) for arq in arqs if arq.port_id is None],
     )
     for warning in translation.warnings:
         logger.warning("%s", warning, extra=about(context, server.uuid))
@@ -130,7 +142,8 @@ def verify_devices(host: AgentHost, context: RequestContext, server: Server) -> 
     """
     with host.database.read() as conn:
         devices = pci_devices.of_instance(conn, server.uuid)
-    if not devices:
+        arqs = [arq for arq in server_arqs.of_server(conn, server.uuid) if arq.identity is not None]
+    if not devices and not arqs:
         return
     reports = device_reports(host, context, server.uuid)
     for device in devices:
@@ -138,6 +151,11 @@ def verify_devices(host: AgentHost, context: RequestContext, server: Server) -> 
         found = "nothing" if report is None else identity_mismatch(device, report)
         if found is not None:
             raise DeviceIdentityMismatch(server=server.uuid, recorded=device.identity, host=host.name, found=found)
+    for arq in arqs:
+        address = address_of(arq.attach_info)
+        found = identity_of(reports[address]) if address is not None and address in reports else "nothing"
+        if found != arq.identity:
+            raise DeviceIdentityMismatch(server=server.uuid, recorded=arq.identity, host=host.name, found=found)
 
 
 def device_reports(
@@ -189,6 +207,12 @@ def _group_members(host: AgentHost, context: RequestContext, server: Server, min
                 " or give them to guests as well"
             )
     return sentences
+
+
+def _accelerator(arq: ServerArq) -> GuestAccelerator:
+    if arq.attach_type == AttachType.MDEV:
+        return GuestAccelerator(mdev=arq.handle_uuid)
+    return GuestAccelerator(address=address_of(arq.attach_info))
 
 
 def _options(host: AgentHost, node: ComputeNode) -> GuestOptions:

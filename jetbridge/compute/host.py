@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
+from jetbridge.accelerator.bindings import ServerBindings
+from jetbridge.accelerator.client import AcceleratorClient
+from jetbridge.accelerator.session import NEEDS_ENDPOINT
+from jetbridge.compute.events import ExternalEvents
 from jetbridge.compute.locks import ServerLocks
 from jetbridge.compute.specs import SpecReader
 from jetbridge.config.settings import Settings
@@ -50,6 +54,8 @@ class AgentHost:
     seams: Seams = field(default_factory=Seams)
     observe: Observer = nobody
     shutdown_seconds: float = 60.0
+    accelerator_client: AcceleratorClient | None = None  # None: no accelerator service can be asked
+    events: ExternalEvents = field(default_factory=ExternalEvents)
     placement: PlacementClient | None = None  # None: the host is in no Placement (tests of other things)
     locks: ServerLocks = field(default_factory=ServerLocks)
     neutron: Ports | None = None
@@ -57,6 +63,11 @@ class AgentHost:
     @cached_property
     def ports(self) -> Ports:
         return self.neutron or EmbeddedPorts(self.database)
+
+    @cached_property
+    def bindings(self) -> ServerBindings:
+        """The accelerator requests of servers."""
+        return ServerBindings(self.database, self.accelerator_client, self.now, NEEDS_ENDPOINT)
 
     @cached_property
     def specs(self) -> SpecReader:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from jetbridge.compute import domain, tracker
+from jetbridge.compute.arqs import drop_stray_accelerators
 from jetbridge.compute.build import BUILD_STEPS, BuildContext, end_build, give_error
 from jetbridge.compute.delete import delete_server
 from jetbridge.compute.holders import holders_of, note_holders
@@ -66,6 +67,12 @@ def reconcile(host: AgentHost, *, gone_owners: Collection[str] = (), starting: b
         if _free_stray_devices(host, ledgers):
             ledgers = _look(host, node.id)
         _release_stray_ports(host, ledgers)
+        drop_stray_accelerators(
+            host,
+            node.hypervisor_hostname,
+            placed=frozenset(ledgers.servers),
+            domains=frozenset(info.uuid for info in ledgers.domains.values()),
+        )
         _follow_domains(host, ledgers)
         note_holders(host, node.id, starting=starting)
         reconcile_vgpus(host, node.id)

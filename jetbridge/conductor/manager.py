@@ -7,9 +7,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from jetbridge.accelerator.bindings import ServerBindings
+from jetbridge.conductor.accelerators import STEP_NAMES, accelerate, wanted_of
 from jetbridge.conductor.outcome import context_of, server_failed, start_builds
 from jetbridge.config.settings import Settings
-from jetbridge.db import actions, builds, servers
+from jetbridge.db import actions, builds, request_specs, servers
 from jetbridge.db.builds import Build
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
@@ -25,6 +27,7 @@ from jetbridge.model.context import RequestContext
 from jetbridge.model.server import Server, TaskState, VmState
 from jetbridge.model.verdict import Selection
 from jetbridge.rpc.bus import Bus, Handler, Payload
+from jetbridge.steps.runtime import Observer, StepFailed, nobody
 
 logger = logging.getLogger(__name__)
 
@@ -37,13 +40,23 @@ class ConductorManager:
     """One per process. ``owner`` names the process; ``now`` is UTC without zone."""
 
     def __init__(
-        self, database: Database, bus: Bus, settings: Settings, *, owner: str, now: Callable[[], datetime]
+        self,
+        database: Database,
+        bus: Bus,
+        settings: Settings,
+        *,
+        owner: str,
+        now: Callable[[], datetime],
+        bindings: ServerBindings | None = None,
+        observe: Observer = nobody,
     ) -> None:
         self._database = database
         self._bus = bus
         self._settings = settings
         self._owner = owner
         self._now = now
+        self._bindings = bindings or ServerBindings(database, None, now)
+        self._observe = observe
 
     def handlers(self) -> Mapping[str, Handler]:
         """For ``Bus.serve("conductor", ...)``."""
@@ -96,7 +109,9 @@ class ConductorManager:
         limit = self._now() - timedelta(seconds=2 * self._settings.service_down_time)
         with self._database.read() as conn:
             unsent = [
-                build for build in builds.quiet(conn, self._owner, limit) if build.step is None and not build.host
+                build
+                for build in builds.quiet(conn, self._owner, limit)
+                if build.step in (None, *STEP_NAMES) and not build.host
             ]
             found = servers.get_many(conn, [build.instance_uuid for build in unsent])
         for build in unsent:
@@ -119,6 +134,7 @@ class ConductorManager:
 
     def _given_back(self, context: RequestContext, build: Build, host: str, kind: str, reason: str) -> None:
         uuid = build.instance_uuid
+        self._drop_accelerators(context, uuid)
         with self._database.read() as conn:
             server = servers.get_many(conn, [uuid]).get(uuid)
         over = _why_over(server)
@@ -216,6 +232,8 @@ class ConductorManager:
         attempts = build.attempts if attempts is None else attempts
         tried = build.tried_hosts if tried is None else tried
         uuid, first = build.instance_uuid, selections[0]
+        if not self._accelerate(context, build, first):
+            return
         moved = self._database.write(
             lambda conn: builds.move(
                 conn,
@@ -238,6 +256,27 @@ class ConductorManager:
             self._given_back(context, sent, first.host, "host_failed", error.message)
         except ServiceUnavailable as error:
             self._fail(context, uuid, build, error)
+
+    def _accelerate(self, context: RequestContext, build: Build, selection: Selection) -> bool:
+        """Bind what the server asks of accelerators. False: it can't be, and only this server is in ERROR."""
+        uuid = build.instance_uuid
+        with self._database.read() as conn:
+            spec = request_specs.get_many(conn, [uuid]).get(uuid)
+        if spec is None or not wanted_of(spec):
+            return True
+        try:
+            accelerate(self._database, self._bindings.by(TOPIC, context, uuid), build, spec, selection, self._observe)
+        except StepFailed as failed:
+            cause = failed.cause
+            if not isinstance(cause, JetbridgeError):
+                logger.error("Binding accelerators of server %s failed", uuid, exc_info=cause, extra={"server": uuid})
+                cause = JetbridgeError(f"Binding its accelerators failed: {type(cause).__name__}: {cause}")
+            self._fail(context, uuid, build, cause)
+            return False
+        return True
+
+    def _drop_accelerators(self, context: RequestContext, uuid: str) -> None:
+        self._bindings.by(TOPIC, context, uuid).drop(uuid)
 
     def _fail(self, context: RequestContext, uuid: str, build: Build, error: JetbridgeError) -> None:
         self._database.write(
@@ -267,6 +306,7 @@ class ConductorManager:
 
         host = self._database.write(write)
         if host is None:
+            self._drop_accelerators(context, uuid)
             self._say(context, uuid, "Server %s deleted, it was on no host", uuid)
         return host
 

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 
+from jetbridge.accelerator.bindings import ServerBindings
+from jetbridge.conductor.accelerators import STEP_NAMES, drop_strays
 from jetbridge.conductor.manager import EVENT
 from jetbridge.conductor.outcome import context_of, server_failed
 from jetbridge.db import builds, servers
@@ -26,12 +28,17 @@ def reconcile_unplaced(
     service_down_time: int,
     gone_owners: Collection[str] = (),
     starting: bool = False,
+    bindings: ServerBindings | None = None,
 ) -> int:
     """End what nobody works on any more; how many servers that were. ``starting``: no other process serves this database, so
-    whatever is unfinished is."""
+    whatever is unfinished is. ``bindings``: the accelerator requests that nobody's server has any more are deleted."""
     with database.read() as conn:
         dead = builds.dead(conn, now=now(), service_down_time=service_down_time, gone_owners=gone_owners)
-        unbegun = [build for build in dead if build.step is None and build.kind == "build"]
+        unbegun = [
+            build
+            for build in dead
+            if build.kind == "build" and (build.step is None or (build.step in STEP_NAMES and build.host is None))
+        ]
     silent = now() - timedelta(seconds=service_down_time)
 
     def forgotten(server: Server) -> bool:
@@ -51,6 +58,8 @@ def reconcile_unplaced(
     for server in deleting:
         if forgotten(server):
             ended += _finish_delete(database, server.uuid, now)
+    if bindings is not None:
+        drop_strays(database, bindings)
     return ended
 
 

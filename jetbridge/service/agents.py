@@ -14,6 +14,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
+from jetbridge.accelerator.client import AcceleratorClient
 from jetbridge.accelerator.device_spec import parse_accelerator_specs
 from jetbridge.compute.agent import ComputeAgent
 from jetbridge.compute.host import AgentHost
@@ -55,6 +56,7 @@ class AgentKit:
     bus: Bus
     images: ImageDirectory
     placement: PlacementClient
+    accelerator_client: AcceleratorClient | None
     executor: Executor
     ticker: Ticker
     owner: str
@@ -85,6 +87,7 @@ class AgentKit:
             bus=self.bus,
             images=self.images,
             placement=self.placement,
+            accelerator_client=self.accelerator_client,
             owner=self.owner,
             now=self.now,
             new_id=self.new_id,

@@ -70,6 +70,7 @@ class AllInOne(Process):
         self.images.install_builtin()
         self._open_journeys("jetbridge", self.host_name)
         self._open_placement()
+        self._open_accelerators(embedded=True)
         self._open_bus(lambda executor: InProcessBus(executor, self.seams))
         self._serve_brain()
         self._open_agents(hold=lambda name: None, part=lambda fleet: fleet)
@@ -82,7 +83,15 @@ class AllInOne(Process):
     def _serve_brain(self) -> None:
         self._register(self.host_name, ("nova-conductor", "conductor"), ("nova-scheduler", "scheduler"))
         self.bus.serve("scheduler", SchedulerManager(self.database, self.settings).handlers())
-        self._conductor = ConductorManager(self.database, self.bus, self.settings, owner=self._owner, now=utcnow)
+        self._conductor = ConductorManager(
+            self.database,
+            self.bus,
+            self.settings,
+            owner=self._owner,
+            now=utcnow,
+            bindings=self.bindings,
+            observe=self._observe,
+        )
         self.bus.serve("conductor", self._conductor.handlers())
 
     def _reconcile(self, *, starting: bool = False) -> None:
@@ -94,6 +103,7 @@ class AllInOne(Process):
             service_down_time=self.settings.service_down_time,
             gone_owners=self._gone_owners(),
             starting=starting,
+            bindings=self.bindings,
         )
         self._conductor.send_again()
         answer_for_gone_hosts(self.database, now=utcnow, service_down_time=self.settings.service_down_time)

@@ -20,6 +20,7 @@ class ApiProcess(SeparateProcess):
     role = "api"
     most = 1
     asks_placement = False
+    serves_accelerators = True
 
     def __init__(
         self,

@@ -18,7 +18,15 @@ class ConductorProcess(SeparateProcess):
     def _start(self) -> str:
         self._open()
         self._register(self.name, ("nova-conductor", "conductor"))
-        self._manager = ConductorManager(self.database, self.bus, self.settings, owner=self._owner, now=utcnow)
+        self._manager = ConductorManager(
+            self.database,
+            self.bus,
+            self.settings,
+            owner=self._owner,
+            now=utcnow,
+            bindings=self.bindings,
+            observe=self._observe,
+        )
         self._reconcile()
         self.ticker.add("requests", max(self.settings.update_resources_interval, 1), self._reconcile)
         self.ticker.add("purge", HOUR, self._purge, after=60)
@@ -33,6 +41,7 @@ class ConductorProcess(SeparateProcess):
             now=utcnow,
             service_down_time=self.settings.service_down_time,
             gone_owners=self._gone_owners(),
+            bindings=self.bindings,
         )
         self._manager.send_again()
         answer_for_gone_hosts(self.database, now=utcnow, service_down_time=self.settings.service_down_time)

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from jetbridge.accelerator import events
-from jetbridge.accelerator.service import AcceleratorService, BoundEvent
 from jetbridge.api.app import create_app
 from jetbridge.api.services import ApiServices
-from jetbridge.model.context import RequestContext
 from jetbridge.pci.request import AliasTable
 from jetbridge.service.http import HttpServer
 from jetbridge.service.process import Process, new_id
 from jetbridge.service.statedir import write_clouds
 
 logger = logging.getLogger(__name__)
-
-
-def embedded_accelerators(process: Process) -> AcceleratorService:
-    """What it tells goes straight to who waits for it."""
-
-    def notify(context: RequestContext, ended: Sequence[BoundEvent]) -> None:
-        events.deliver(process.database, process.bus, context, ended)
-
-    return AcceleratorService(process.database, notify, new_id)
 
 
 def open_front(
@@ -46,7 +34,8 @@ def open_front(
             new_id=new_id,
             listen=listen,
             seams=process.seams,
-            accelerators=embedded_accelerators(process),
+            accelerators=process.accelerators,
+            accelerator_client=process.bindings.client,
             neutron=process.neutron,
             settle_spans=process.tracing.flush,
         )

@@ -8,10 +8,14 @@ import uuid
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 
+from jetbridge.accelerator.bindings import ServerBindings
+from jetbridge.accelerator.service import AcceleratorService
+from jetbridge.accelerator.session import NEEDS_ENDPOINT
 from jetbridge.config.fleet import Fleet
 from jetbridge.config.settings import Settings
 from jetbridge.db import builds, commits, services, spans, verdicts
@@ -30,6 +34,7 @@ from jetbridge.placement.client import PlacementClient
 from jetbridge.placement.session import Endpoint, placement_adapter
 from jetbridge.placement.transport import Transport
 from jetbridge.rpc.bus import Bus
+from jetbridge.service.accelerators import OwnDoor, embedded_service, external_client
 from jetbridge.service.agents import AgentKit, Agents, FleetAgents, fleet_settings, local_agent
 from jetbridge.service.logs import log_to_file, stop_logging
 from jetbridge.service.owners import gone_owners, new_owner
@@ -54,6 +59,8 @@ class Process:
     tracing: Tracing
     placement: PlacementClient
     embedded: EmbeddedPlacement | None = None
+    bindings: ServerBindings
+    accelerators: AcceleratorService | None = None
     agents: Agents | None = None
 
     def __init__(
@@ -135,6 +142,17 @@ class Process:
         endpoint = Endpoint(self.embedded.url, self.embedded.own_token) if self.embedded else None
         self.placement = PlacementClient(Transport(placement_adapter(self.settings, endpoint), self.seams))
 
+    def _open_accelerators(self, *, embedded: bool) -> None:
+        """``embedded``: this process has the service, unless the options name another. Before the bus, so that builds that end while it
+        stops can still give back what they had."""
+        client = external_client(self.settings, self.seams)
+        if client is None and embedded:
+            self.accelerators = embedded_service(self.database, lambda: self.bus, new_id)
+            door = OwnDoor(self.accelerators)
+            self._undo.callback(door.stop)
+            client = replace(door.start(), seams=self.seams)
+        self.bindings = ServerBindings(self.database, client, utcnow, NEEDS_ENDPOINT)
+
     def _open_bus(self, make: Callable[[Executor], Bus]) -> None:
         """Workers, ticker and bus. On the way down the bus comes first: then nothing new arrives."""
         self._executor = ThreadPoolExecutor(self.settings.workers, thread_name_prefix="worker")
@@ -162,6 +180,7 @@ class Process:
             bus=self.bus,
             images=self.images,
             placement=self.placement,
+            accelerator_client=self.bindings.client,
             executor=self._executor,
             ticker=self.ticker,
             owner=self._owner,

@@ -29,6 +29,7 @@ class SeparateProcess(Process):
     role: ClassVar[str]
     most: ClassVar[int] = 64
     asks_placement: ClassVar[bool] = True
+    serves_accelerators: ClassVar[bool] = False
 
     name: str
     """How this process is listed: the machine's name, with a number from the second of its role on."""
@@ -55,6 +56,7 @@ class SeparateProcess(Process):
         self._open_journeys(f"jetbridge-{self.role}", self.name)
         if self.asks_placement:
             self._open_placement()
+        self._open_accelerators(embedded=self.serves_accelerators)
         self._open_bus(lambda executor: self._connect(url, executor))
         logger.info("jetbridge %s as %s, database %s", numbered(self.role, number), self.name, self.database.shown_url)
 

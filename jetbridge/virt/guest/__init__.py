@@ -4,9 +4,17 @@ from jetbridge.virt.guest.address import read_address
 from jetbridge.virt.guest.document import build_domain, hostdev_xml, hostdevs_of, mdevs_of, parse_domain, uses_nvram
 from jetbridge.virt.guest.nics import GuestNic, attached_xml, lent_paths, nic_xml
 from jetbridge.virt.guest.spec import GuestSpec, HostAddress, PciHostdev
-from jetbridge.virt.guest.translate import GuestFiles, GuestOptions, GuestVgpu, Translation, guest_spec
+from jetbridge.virt.guest.translate import (
+    GuestAccelerator,
+    GuestFiles,
+    GuestOptions,
+    GuestVgpu,
+    Translation,
+    guest_spec,
+)
 
 __all__ = [
+    "GuestAccelerator",
     "GuestFiles",
     "GuestNic",
     "GuestOptions",

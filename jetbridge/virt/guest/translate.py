@@ -64,6 +64,14 @@ class GuestOptions:
 
 
 @dataclass(frozen=True)
+class GuestAccelerator:
+    """What an accelerator request gave: the PCI function at ``address``, or the mediated device with the UUID ``mdev``."""
+
+    address: str | None = None
+    mdev: str | None = None
+
+
+@dataclass(frozen=True)
 class GuestVgpu:
     """A vGPU of the guest: a mediated device by its UUID, or a VF that carries a vendor's type by its address. ``display`` and
     ``ramfb`` are for mediated devices: what ``[mdev_TYPE]`` says."""
@@ -92,6 +100,7 @@ def guest_spec(
     files: GuestFiles,
     options: GuestOptions,
     vgpus: Sequence[GuestVgpu] = (),
+    accelerators: Sequence[GuestAccelerator] = (),
 ) -> Translation:
     """The guest of ``server``.
 
@@ -159,9 +168,10 @@ def guest_spec(
         hostdevs=(
             *hostdevs,
             *_vendor_functions(vgpus),
+            *_accelerator_functions(accelerators),
             *(element for element in elements if isinstance(element, PciHostdev)),
         ),
-        mdevs=_mediated_devices(vgpus),
+        mdevs=(*_mediated_devices(vgpus), *_accelerator_mdevs(accelerators)),
         # With VFIO devices all guest memory is pinned and QEMU ignores requests to shrink; the balloon is kept for its statistics.
         balloon=Balloon(statistics_seconds=10),
         rngs=(Rng(),),
@@ -197,6 +207,14 @@ def _hostdevs(
 def _vendor_functions(vgpus: Sequence[GuestVgpu]) -> tuple[PciHostdev, ...]:
     # Not managed: the driver that gave them their type is also the one that gives them to VFIO.
     return tuple(PciHostdev(managed=False, source=read_address(vgpu.address)) for vgpu in vgpus if vgpu.address)
+
+
+def _accelerator_functions(accelerators: Sequence[GuestAccelerator]) -> tuple[PciHostdev, ...]:
+    return tuple(PciHostdev(managed=True, source=read_address(each.address)) for each in accelerators if each.address)
+
+
+def _accelerator_mdevs(accelerators: Sequence[GuestAccelerator]) -> tuple[MdevHostdev, ...]:
+    return tuple(MdevHostdev(uuid=each.mdev) for each in accelerators if each.mdev)
 
 
 def _mediated_devices(vgpus: Sequence[GuestVgpu]) -> tuple[MdevHostdev, ...]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from jetbridge.db import actions, request_specs, servers
 from jetbridge.model.image import ImageStatus, Visibility
 from jetbridge.network.embedded import network_id
 from jetbridge.pci.request import NumaPolicy
+from tests.servers.cyborg import fake_cyborg
 from tests.unit.api.clouds import IMAGE, Cloud, message, open_cloud, put_image
 from tests.unit.api.doors import PasswordFile
 
@@ -233,7 +235,6 @@ def test_hints_that_nothing_honours_are_refused(cloud: Cloud, hint: str) -> None
     [
         ("resources:VGPU", "1", True),
         ("resources_GPU:CUSTOM_PCI_10DE_1EB8", "1", True),
-        ("accel:device_profile", "fast", True),
         ("resources:VGPU", "0", False),
         ("resources:MEMORY_MB", "512", False),
         ("trait:CUSTOM_FAST", "required", False),
@@ -248,6 +249,41 @@ def test_a_flavor_that_asks_for_devices_in_a_way_nothing_honours_boots_nobody_wi
     if refused:
         assert f"{key}={value}" in message(answer)
         assert cloud.get("/servers").json()["servers"] == []
+
+
+def test_a_device_profile_that_is_not_there_exactly_once_is_refused(cloud: Cloud) -> None:
+    cloud.flavor(specs={"accel:device_profile": "fast"})
+    answer = cloud.boot()
+    assert answer.status_code == 400
+    assert "[cyborg]endpoint_override" in message(answer)
+    with fake_cyborg() as cyborg:
+        cloud.client.app.state.services = replace(cloud.services, accelerator_client=cyborg.client)  # type: ignore[attr-defined]
+        for status, content, said in (
+            (200, {"device_profiles": []}, "got nothing"),
+            (200, {"device_profiles": [{}, {}]}, "got 2"),
+            (500, {}, "invalid response"),
+        ):
+            cyborg.answer = lambda request, found=(status, content): found  # type: ignore[misc]
+            answer = cloud.boot()
+            assert answer.status_code == 400
+            assert said in message(answer)
+            assert "'fast'" in message(answer)
+    assert cloud.get("/servers").json()["servers"] == []
+
+
+def test_a_device_profile_becomes_request_groups(cloud: Cloud) -> None:
+    cloud.flavor(specs={"accel:device_profile": "fast"})
+    groups = [{"resources:FPGA": "1", "trait:CUSTOM_A": "required"}, {"resources:PGPU": "1", "accel:function_id": "x"}]
+    with fake_cyborg() as cyborg:
+        cloud.client.app.state.services = replace(cloud.services, accelerator_client=cyborg.client)  # type: ignore[attr-defined]
+        cyborg.answer = lambda request: (200, {"device_profiles": [{"uuid": "u", "name": "fast", "groups": groups}]})
+        server = cloud.booted()
+    with cloud.database.read() as conn:
+        wanted = request_specs.get(conn, server).groups
+    assert [(group.requester_id, dict(group.resources), group.required) for group in wanted] == [
+        ("device_profile_0", {"FPGA": 1}, {"CUSTOM_A"}),
+        ("device_profile_1", {"PGPU": 1}, frozenset()),
+    ]
 
 
 def test_hints_of_ones_own_filters_are_kept(cloud: Cloud) -> None:

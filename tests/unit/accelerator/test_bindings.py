@@ -1,0 +1,168 @@
+"""A server's requests against the embedded service, over HTTP as the services of a process ask it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from jetbridge.accelerator.bindings import ServerBindings, Wanted
+from jetbridge.accelerator.inventory import declared
+from jetbridge.accelerator.service import AcceleratorService
+from jetbridge.db import accelerators, compute_nodes, server_arqs
+from jetbridge.db.clock import utcnow
+from jetbridge.db.connection import Connection
+from jetbridge.db.engine import Database
+from jetbridge.errors import AcceleratorRequestBindingFailed, AcceleratorRequestOpFailed
+from jetbridge.model.accelerator import ServerArq
+from jetbridge.model.context import RequestContext
+from jetbridge.service.accelerators import OwnDoor
+from tests.contract.db.rows import node
+from tests.unit.accelerator.hosts import T4, report, specs
+
+ADMIN = RequestContext("root", "admin", frozenset({"admin"}), "req-1")
+OWNER = RequestContext("ann", "physics", frozenset({"member"}), "req-2")
+
+
+def new_id() -> str:
+    return str(uuid.uuid4())
+
+
+@dataclass
+class Stage:
+    database: Database
+    service: AcceleratorService
+    bindings: ServerBindings
+    providers: list[str]
+
+    def rows(self) -> tuple[ServerArq, ...]:
+        with self.database.read() as conn:
+            return server_arqs.everything(conn)
+
+    def nothing_left(self) -> bool:
+        owned = [handle for card in self.service.devices() for handle in card.handles if handle.arq_uuid]
+        return not (owned or self.rows() or self.service.list(ADMIN))
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    database = Database(f"sqlite:///{tmp_path / 'jetbridge.sqlite3'}")
+    database.upgrade()
+    service = AcceleratorService(database, lambda context, events: None, new_id)
+
+    def write(conn: Connection) -> list[str]:
+        host = compute_nodes.upsert(conn, node("gpu1"))
+        found = declared(
+            specs({**T4, "type": "GPU"}), [report("0000:3b:00.0"), report("0000:5e:00.0")], host.id, "gpu1", new_id
+        )
+        accelerators.save(conn, found)
+        cards = accelerators.of_host(conn, host.id)
+        for card in cards:
+            accelerators.set_provider(conn, card.id, card.uuid)
+        return [card.uuid for card in cards]
+
+    providers = database.write(write)
+    service.create_profile(ADMIN, "infer", [{"resources:PGPU": "1"}, {"resources:PGPU": "1"}])
+    service.create_profile(ADMIN, "nic", [{"resources:PGPU": "2"}])
+    door = OwnDoor(service)
+    yield Stage(database, service, ServerBindings(database, door.start(), utcnow), providers)
+    door.stop()
+    database.close()
+
+
+def test_requests_are_bound_to_the_providers_chosen_and_belong_to_the_servers_owner(stage: Stage) -> None:
+    server = new_id()
+    stage.bindings.create(server, 1, "physics", [Wanted("infer")])
+    assert stage.service.list(OWNER) == ()  # ours, until a server has them
+    one, two = stage.providers
+    stage.bindings.bind(server, "gpu1", {"device_profile_0": [two], "device_profile_1": [one]})
+    bound = {arq.device_profile_group_id: arq for arq in stage.service.list(OWNER)}
+    assert [(arq.state.value, arq.device_rp_uuid) for _, arq in sorted(bound.items())] == [
+        ("Bound", two),
+        ("Bound", one),
+    ]
+    assert stage.bindings.drop(server)
+    assert stage.nothing_left()
+    assert stage.bindings.drop(server)
+
+
+def test_f19_when_the_second_binding_fails_all_are_given_back(stage: Stage) -> None:
+    server = new_id()
+    stage.bindings.create(server, 1, "physics", [Wanted("infer")])
+    (one, _) = stage.providers
+    stage.bindings.bind(server, "gpu1", {"device_profile_0": [one], "device_profile_1": [one]})
+    assert sorted(arq.state.value for arq in stage.service.list(OWNER)) == ["BindFailed", "Bound"]
+    assert stage.bindings.drop(server)
+    assert stage.nothing_left()
+
+
+def test_case_118_a_group_without_a_provider_binds_nothing(stage: Stage) -> None:
+    server = new_id()
+    stage.bindings.create(server, 1, "physics", [Wanted("infer")])
+    with pytest.raises(AcceleratorRequestOpFailed, match="device_profile_1"):
+        stage.bindings.bind(server, "gpu1", {"device_profile_0": stage.providers[:1]})
+    assert {arq.state.value for arq in stage.service.list(ADMIN)} == {"Initial"}
+    assert stage.bindings.drop(server)
+    assert stage.nothing_left()
+
+
+def test_case_119_a_refused_binding_is_raised_and_all_can_be_deleted(stage: Stage) -> None:
+    server = new_id()
+    (row, *_) = stage.bindings.create(server, 1, "physics", [Wanted("infer")])
+    assert row.arq_uuid is not None
+    stage.service.delete(ADMIN, [row.arq_uuid])  # behind our back
+    with pytest.raises(AcceleratorRequestBindingFailed, match="404"):
+        stage.bindings.bind(server, "gpu1", {f"device_profile_{group}": stage.providers[:1] for group in (0, 1)})
+    assert stage.bindings.drop(server)
+    assert stage.nothing_left()
+
+
+def test_a_port_has_one_device(stage: Stage) -> None:
+    server, port = new_id(), new_id()
+    with pytest.raises(AcceleratorRequestOpFailed, match=port):
+        stage.bindings.create(server, 1, "physics", [Wanted("nic", port)])
+    assert [row.requester_id for row in stage.rows()] == [f"device_profile_0{port}"] * 2
+    assert stage.bindings.drop(server)
+    assert stage.nothing_left()
+
+
+def killed_while_creating(stage: Stage) -> str:
+    """As a conductor leaves it that dies after the service has created and before it has written down what."""
+    server = new_id()
+    stage.database.write(lambda conn: server_arqs.insert(conn, [ServerArq(server, 1, "infer", "physics")]))
+    stage.bindings.asking().create("infer")
+    return server
+
+
+def test_what_a_killed_conductor_created_without_writing_it_down_is_deleted(stage: Stage) -> None:
+    stage.service.create(OWNER, "infer")  # a user's own, which looks alike
+    server = killed_while_creating(stage)
+    assert stage.bindings.drop(server)
+    assert stage.rows() == ()
+    assert len(stage.service.list(ADMIN)) == len(stage.service.list(OWNER)) == 2
+
+
+def test_what_another_conductor_is_creating_now_is_left_alone(stage: Stage) -> None:
+    server = killed_while_creating(stage)
+    busy = killed_while_creating(stage)
+    assert not stage.bindings.drop(server)
+    assert len(stage.service.list(ADMIN)) == 4
+    with stage.database.read() as conn:
+        (intent,) = server_arqs.of_server(conn, busy)
+    stage.database.write(lambda conn: server_arqs.forget(conn, [intent.id]))
+    assert stage.bindings.drop(server)
+    assert stage.nothing_left()
+
+
+def test_without_a_service_nothing_is_forgotten(stage: Stage) -> None:
+    server = new_id()
+    stage.bindings.create(server, 1, "physics", [Wanted("infer")])
+    away = replace(stage.bindings, client=None, why_none="set [cyborg]endpoint_override")
+    assert not away.drop(server)
+    with pytest.raises(AcceleratorRequestOpFailed, match="endpoint_override"):
+        away.create(new_id(), 1, "physics", [Wanted("infer")])
+    assert stage.bindings.drop(server)
+    assert stage.nothing_left()

@@ -1,0 +1,207 @@
+"""A server's accelerator requests on its host: events that come never, early and twice, and what can't be given to a guest."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from jetbridge.accelerator import events
+from jetbridge.accelerator.service import BoundEvent
+from jetbridge.compute.arqs import attach_accelerators, drop_accelerators
+from jetbridge.compute.domain import domain_xml, verify_devices
+from jetbridge.compute.host import AgentHost
+from jetbridge.config.settings import Settings
+from jetbridge.db import server_arqs
+from jetbridge.errors import BuildAborted, DeviceIdentityMismatch
+from jetbridge.model.accelerator import ServerArq
+from jetbridge.model.flavor import Flavor
+from jetbridge.model.server import Server
+from jetbridge.virt.guest import hostdevs_of
+from tests.servers.cyborg import FakeCyborg, Request, arq, fake_cyborg
+from tests.unit.compute.conftest import CONTEXT, T4, Bench, MakeBench
+
+FLAVOR = Flavor(
+    id=1, flavorid="f", name="f", vcpus=1, memory_mb=512, root_gb=1, extra_specs={"accel:device_profile": "infer"}
+)
+CARD = {"address": "0000:01:00.0", **T4}
+
+
+@dataclass
+class Stage:
+    bench: Bench
+    cyborg: FakeCyborg
+    host: AgentHost
+    server: Server
+    arqs: list[dict[str, Any]]
+
+    def attach(self) -> None:
+        attach_accelerators(self.host, CONTEXT, self.server, lambda: None)
+
+    def tell(self, uuid_: str, status: str = "completed") -> None:
+        events.deliver(self.host.database, self.host.bus, CONTEXT, [BoundEvent(self.server.uuid, uuid_, status)])
+
+    def rows(self) -> tuple[ServerArq, ...]:
+        with self.host.database.read() as conn:
+            return server_arqs.of_server(conn, self.server.uuid)
+
+    def xml(self) -> str:
+        return domain_xml(self.host, CONTEXT, self.server, None, None, ())
+
+
+@pytest.fixture
+def stage(bench: MakeBench) -> Iterator[Stage]:
+    """A server with two requests, which the service answers as ``arqs`` say."""
+    made = bench(
+        devices=[CARD, {**CARD, "address": "0000:02:00.0"}], device_spec=[], settings=Settings(arq_binding_timeout=30)
+    )
+    server = made.server(flavor=FLAVOR)
+    with fake_cyborg() as cyborg:
+        uuids = [str(uuid.uuid4()) for _ in range(2)]
+        second = {"domain": "0000", "bus": "2", "device": "0", "function": "0"}
+        found = [arq(uuids[0], server.uuid), arq(uuids[1], server.uuid, attach_handle_info=second)]
+        rows = [
+            ServerArq(server.uuid, 1, "infer", "p", f"device_profile_{index}", None, each, "h1", "rp")
+            for index, each in enumerate(uuids)
+        ]
+        made.host.database.write(lambda conn: server_arqs.insert(conn, rows))
+        stage = Stage(made, cyborg, replace(made.host, accelerator_client=cyborg.client), server, found)
+        cyborg.answer = lambda request: (200, {"arqs": stage.arqs}) if request.method == "GET" else (204, "")
+        yield stage
+
+
+def test_case_121_what_is_bound_already_is_not_waited_for(stage: Stage) -> None:
+    stage.attach()
+    assert [request.method for request in stage.cyborg.requests] == ["GET"]
+    assert [row.identity for row in stage.rows()] == ["0000:01:00.0 [10de:1eb8]", "0000:02:00.0 [10de:1eb8]"]
+    assert sorted(hostdevs_of(stage.xml())) == ["0000:01:00.0", "0000:02:00.0"]
+    assert stage.xml().count('managed="yes"') == 2
+
+
+def under_way(stage: Stage) -> list[dict[str, Any]]:
+    """The second request's binding takes a while; answers how it ends."""
+    ended, stage.arqs = stage.arqs, [stage.arqs[0], {**stage.arqs[1], "state": "BindStarted", "attach_handle_type": ""}]
+    return ended
+
+
+def test_an_event_ends_the_wait(stage: Stage) -> None:
+    ended = under_way(stage)
+    asked = threading.Event()
+
+    def answer(request: Request) -> tuple[int, Any]:
+        found = stage.arqs
+        asked.set()
+        return 200, {"arqs": found}
+
+    stage.cyborg.answer = answer
+
+    def bound() -> None:
+        assert asked.wait(30)
+        stage.arqs = ended
+        for _ in range(2):  # it may come twice
+            stage.tell(ended[1]["uuid"])
+        stage.host.events.tell(stage.server.uuid)
+
+    telling = threading.Thread(target=bound)
+    telling.start()
+    stage.attach()
+    telling.join()
+    assert [row.attach_type for row in stage.rows()] == ["PCI", "PCI"]
+    assert len(stage.cyborg.requests) == 2
+
+
+def test_an_event_that_came_before_the_wait_counts(stage: Stage) -> None:
+    ended = under_way(stage)
+    stage.tell(ended[1]["uuid"])
+
+    def answer(request: Request) -> tuple[int, Any]:
+        found, stage.arqs = stage.arqs, ended  # bound right after it was asked
+        return 200, {"arqs": found}
+
+    stage.cyborg.answer = answer
+    stage.attach()
+    assert [row.attach_type for row in stage.rows()] == ["PCI", "PCI"]
+
+
+def test_an_event_that_never_comes_ends_the_build(stage: Stage) -> None:
+    ended = under_way(stage)
+    stage.host = replace(stage.host, settings=replace(stage.host.settings, arq_binding_timeout=1))
+    with pytest.raises(BuildAborted, match="were not bound within 1 s") as aborted:
+        stage.attach()
+    assert ended[1]["uuid"] in aborted.value.message
+    assert ended[0]["uuid"] not in aborted.value.message
+
+
+def test_a_build_that_nobody_wants_any_more_waits_no_longer(stage: Stage) -> None:
+    under_way(stage)
+
+    def unwanted() -> None:
+        raise BuildAborted(server=stage.server.uuid, reason="it is being deleted")
+
+    with pytest.raises(BuildAborted, match="being deleted"):
+        attach_accelerators(stage.host, CONTEXT, stage.server, unwanted)
+
+
+def test_d19_a_binding_that_failed_fails_the_build(stage: Stage) -> None:
+    stage.arqs[1] = {**stage.arqs[1], "state": "BindFailed"}
+    with pytest.raises(BuildAborted, match=r"device_profile_1 .* is BindFailed"):
+        stage.attach()
+
+
+def test_a_request_that_is_gone_fails_the_build(stage: Stage) -> None:
+    stage.arqs.pop()
+    stage.host = replace(stage.host, settings=replace(stage.host.settings, arq_binding_timeout=1))
+    with pytest.raises(BuildAborted, match="were not bound"):
+        stage.attach()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"attach_handle_type": "TEST_PCI"}, "of type 'TEST_PCI', not PCI or MDEV"),
+        ({"attach_handle_info": {}}, "names no PCI function"),
+        (
+            {"attach_handle_info": {"domain": "0", "bus": "9", "device": "0", "function": "0"}},
+            "no function 0000:09:00.0",
+        ),
+        ({"attach_handle_type": "MDEV"}, "names no mediated device"),
+        ({"attach_handle_type": "MDEV", "attach_handle_uuid": str(uuid.UUID(int=7))}, "has no mediated device"),
+    ],
+)
+def test_what_cannot_be_given_to_a_guest_fails_the_build(stage: Stage, change: dict[str, Any], said: str) -> None:
+    stage.arqs[1] = {**stage.arqs[1], **change}
+    with pytest.raises(BuildAborted, match=said):
+        stage.attach()
+
+
+def test_a_profile_without_requests_fails_the_build(stage: Stage) -> None:
+    stage.host.database.write(lambda conn: server_arqs.forget(conn, [row.id for row in stage.rows()]))
+    with pytest.raises(BuildAborted, match="no accelerator requests of device profile 'infer'"):
+        stage.attach()
+
+
+def test_f28_another_function_at_the_place_of_an_accelerator_is_noticed(stage: Stage) -> None:
+    stage.attach()
+    verify_devices(stage.host, CONTEXT, stage.server)
+    stage.bench.change({"devices": [CARD, {**CARD, "address": "0000:02:00.0", "product_id": "26b9"}]})
+    with pytest.raises(DeviceIdentityMismatch, match=r"0000:02:00.0 \[10de:1eb8\].*0000:02:00.0 \[10de:26b9\]"):
+        verify_devices(stage.host, CONTEXT, stage.server)
+
+
+def test_giving_back_forgets_what_is_gone(stage: Stage) -> None:
+    stage.attach()
+    stage.cyborg.answer = lambda request: (404, {}) if request.path.count("/") > 1 else (204, "")
+    assert drop_accelerators(stage.host, CONTEXT, stage.server.uuid)
+    assert stage.rows() == ()
+    (deletion,) = [request for request in stage.cyborg.requests if request.method == "DELETE"]
+    assert deletion.query == {"instance": stage.server.uuid}
+
+
+def test_what_the_service_keeps_is_tried_again(stage: Stage) -> None:
+    stage.cyborg.answer = lambda request: (500, {})
+    assert not drop_accelerators(stage.host, CONTEXT, stage.server.uuid)
+    assert len(stage.rows()) == 2
