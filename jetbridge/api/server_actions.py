@@ -14,6 +14,7 @@ from fastapi import APIRouter, Body, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints, ValidationError
 
+from jetbridge.accelerator.profile import PROFILE
 from jetbridge.api import fields
 from jetbridge.api.call import Call, ComputeCall
 from jetbridge.api.errors import describe_validation, shorten
@@ -23,7 +24,14 @@ from jetbridge.api.servers import SOURCE, find
 from jetbridge.db import actions
 from jetbridge.db import servers as db
 from jetbridge.db.connection import Connection
-from jetbridge.errors import Conflict, HypervisorError, Invalid, ServerInvalidState, ServiceUnavailable
+from jetbridge.errors import (
+    Conflict,
+    ForbiddenWithAccelerators,
+    HypervisorError,
+    Invalid,
+    ServerInvalidState,
+    ServiceUnavailable,
+)
 from jetbridge.model.server import Server, TaskState, VmState
 
 logger = logging.getLogger(__name__)
@@ -229,6 +237,17 @@ ACTIONS: Mapping[str, Callable[[Call, str, Any], Response]] = {
 }
 
 
+NOT_WITH_ACCELERATORS = frozenset({"suspend", "resume", "resize", "migrate", "os-migrateLive"})
+"""What can't be done to a server with accelerators: their guests can't be saved, and their devices can't move."""
+
+
+def refuse_accelerators(server: Server, action: str) -> None:
+    """Raises ``ForbiddenWithAccelerators``."""
+    profile = server.flavor.extra_specs.get(PROFILE)
+    if profile:
+        raise ForbiddenWithAccelerators(action=action, server=server.uuid, profile=profile)
+
+
 @router.post(
     "/servers/{server_id}/action",
     status_code=202,
@@ -243,6 +262,8 @@ def act(
     if len(body) != 1:
         raise Invalid(f"The body names {len(body)} actions: name exactly one of {', '.join(ACTIONS)}.")
     name, argument = next(iter(body.items()))
+    if name in NOT_WITH_ACCELERATORS:
+        refuse_accelerators(find(call, server_id), name)
     if name not in ACTIONS:
         raise Invalid(f"There is no such action: {name!r}. Use one of {', '.join(ACTIONS)}.")
     return ACTIONS[name](call, server_id, argument)

@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
-from jetbridge.db import actions
+from jetbridge.db import actions, servers
+from jetbridge.model.context import ADMIN_ID
+from jetbridge.model.flavor import Flavor
 from jetbridge.model.server import TaskState, VmState
+from tests.contract.db.rows import server as server_row
 from tests.unit.api.clouds import IMAGE, Cloud, message, open_cloud
 from tests.unit.api.doors import PasswordFile
 
@@ -233,3 +236,17 @@ def test_tags(cloud: Cloud, running: str) -> None:
 def test_lists_that_are_always_empty(cloud: Cloud, running: str, path: str, answer: Any) -> None:
     assert cloud.get(f"/servers/{running}/{path}").json() == answer
     assert cloud.get(f"/servers/nope/{path}").status_code == 404
+
+
+@pytest.mark.parametrize("action", ["suspend", "resize", "migrate", "os-migrateLive"])
+def test_what_cannot_be_done_with_accelerators_says_so(cloud: Cloud, action: str) -> None:
+    cloud.flavor("plain")
+    server = cloud.booted("plain")
+    assert "There is no such action" in message(cloud.ask("POST", f"/servers/{server}/action", {action: None}))
+    flavor = Flavor(0, "f", "f", 1, 512, 1, extra_specs={"accel:device_profile": "infer"})
+    with_one = server_row("s", flavor=flavor, project_id=ADMIN_ID)
+    cloud.database.write(lambda conn: servers.create(conn, with_one))
+    answer = cloud.ask("POST", f"/servers/{with_one.uuid}/action", {action: None})
+    assert answer.status_code == 400
+    for words in (action, with_one.uuid, "'infer'"):
+        assert words in message(answer)
