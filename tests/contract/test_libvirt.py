@@ -77,7 +77,8 @@ def test_libvirt_holds_every_golden_guest_as_it_was_written(connection: LibvirtC
         if guest.boot_device is None:
             filled_in["boot_device"] = None  # type: ignore[assignment]
         assert dataclasses.replace(held, **filled_in) == guest  # type: ignore[arg-type]
-        assert hostdevs_of(xml) == tuple(str(hostdev.source) for hostdev in guest.hostdevs)
+        of_nics = [str(nic.address) for nic in guest.interfaces if nic.address]
+        assert hostdevs_of(xml) == (*of_nics, *(str(hostdev.source) for hostdev in guest.hostdevs))
         assert uses_nvram(xml) == guest.uefi
     finally:
         connection.destroy_domain(guest.name)
