@@ -155,7 +155,7 @@ def allowed_by(policy: NumaPolicy, candidates: Candidates, cells: AffinityCells,
         return [candidate for candidate in candidates if candidate.pool.numa_node in nodes]
     allowed = cells.chosen | {None}
     acceptable = [candidate for candidate in candidates if candidate.pool.numa_node in allowed]
-    if policy is NumaPolicy.LEGACY:
+    if policy is NumaPolicy.LEGACY or total(acceptable) >= wanted:
         return acceptable
     return acceptable + [candidate for candidate in candidates if candidate.pool.numa_node not in allowed]
 

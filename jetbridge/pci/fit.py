@@ -19,7 +19,7 @@ from jetbridge.pci.pool import Pool, is_free, pool_key, tag_count
 from jetbridge.pci.request import PciRequest, ProviderChoice
 from jetbridge.reasons import Reason
 
-__all__ = ["AffinityCells", "Choice", "Refusal", "Take", "explained", "fit", "pick_devices"]
+__all__ = ["AffinityCells", "Choice", "Refusal", "Take", "acceptable", "explained", "fit", "pick_devices"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,15 @@ def fit(
         in_order = _attempt(pools, requests, cells, providers, by_preference=False)
         return answer if isinstance(in_order, Refusal) else in_order
     return answer
+
+
+def acceptable(
+    pools: Sequence[Pool], request: PciRequest, cells: AffinityCells | None = None
+) -> tuple[Pool, ...] | None:
+    """The pools that a request could be served from, if it were alone; None: not at all."""
+    stock = _Stock(pools)
+    kept = _narrowed(Situation(request, cells, (), stock.left, stock.takers, stock.blockers), stock.all)
+    return None if isinstance(kept, Refusal) else tuple(candidate.pool for candidate in kept)
 
 
 def explained(requests: Sequence[PciRequest], choice: Choice) -> str:
@@ -182,6 +191,15 @@ def _tiers(situation: Situation, later: Sequence[PciRequest]) -> _Tier:
 
 def _serve(situation: Situation, candidates: Candidates, tier: _Tier | None) -> list[Candidate] | Refusal:
     """The devices of one request: candidates whose counts are what to take; without ``tier`` the first ones."""
+    kept = _narrowed(situation, candidates)
+    if isinstance(kept, Refusal):
+        return kept
+    count = situation.request.count
+    return first(kept, count) if tier is None else choose(kept, count, tier)
+
+
+def _narrowed(situation: Situation, candidates: Candidates) -> Candidates | Refusal:
+    """The devices that the request may take, at least as many as it wants."""
     count = situation.request.count
     if count < 1:
         return Refusal(reasons=(explain.bad_count(situation.request),))
@@ -196,7 +214,7 @@ def _serve(situation: Situation, candidates: Candidates, tier: _Tier | None) -> 
         if after < before and keep is not eligible.with_properties:
             earlier.append(why(situation, candidates, kept))
         candidates, before = kept, after
-    return first(candidates, count) if tier is None else choose(candidates, count, tier)
+    return candidates
 
 
 def _providers_of(request: PciRequest, providers: ProviderChoice | None) -> tuple[str, ...]:

@@ -1,0 +1,1 @@
+"""Side by side with Nova's released package (docs/tests.md)."""
