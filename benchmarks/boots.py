@@ -211,16 +211,16 @@ def one_by_one(service: Service, flavor: str, image: str, count: int) -> float:
     return round(statistics.median(client.seconds), 3)
 
 
-def measured(service: Service, workers: int, seconds: float, target: float) -> dict[str, Any]:
+def measured(service: Service, workers: int, singles: int, seconds: float, target: float) -> dict[str, Any]:
     client = Client(service.url)
     one, eight = client.flavor(1), client.flavor(GPUS)
     image = httpx.get(f"{service.url}/image/v2/images").json()["images"][0]["id"]
     one_by_one(service, one, image, 3)  # what is imported and compiled at the first boot
-    singles = {"gpu1_s": one_by_one(service, one, image, 10), "gpu8_s": one_by_one(service, eight, image, 10)}
+    alone = {"gpu1_s": one_by_one(service, one, image, singles), "gpu8_s": one_by_one(service, eight, image, singles)}
     return {
         "ready_s": round(service.ready_s, 2),
-        **singles,
-        "ratio_gpu8": round(singles["gpu8_s"] / singles["gpu1_s"], 2),
+        **alone,
+        "ratio_gpu8": round(alone["gpu8_s"] / alone["gpu1_s"], 2),
         "sustained": sustained(service, one, image, workers, seconds),
         "half_rate": at_rate(service, one, image, target / 2, seconds),
         "rss_mb": service.rss_mb(),
@@ -232,13 +232,14 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, default=1000)
     parser.add_argument("--mode", choices=["alias", "placement"], default="alias")
     parser.add_argument("--workers", type=int, default=16)
+    parser.add_argument("--singles", type=int, default=10, help="Boots one by one, of one GPU and of eight.")
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--database", help="SQLAlchemy URL; absent: SQLite in the state folder")
     parser.add_argument("--profile", type=Path, help="Write where the service's time went to this file.")
     options = parser.parse_args()
     placement = options.mode == "placement"
     with all_in_one(options.hosts, placement, options.database, options.profile) as service:
-        figures = measured(service, options.workers, options.seconds, target=10 if placement else 20)
+        figures = measured(service, options.workers, options.singles, options.seconds, target=10 if placement else 20)
     report({"hosts": options.hosts, "devices": GPUS * options.hosts, "mode": options.mode, **figures})
 
 

@@ -18,7 +18,20 @@ from jetbridge.cli.main import main as jetbridge
 
 EVERY_SECONDS = 0.005
 WAITS = frozenset(
-    {"wait", "select", "accept", "acquire", "_wait_for_tstate_lock", "get", "poll", "run_forever", "_worker", "sleep"}
+    {
+        "wait",
+        "select",
+        "accept",
+        "acquire",
+        "_wait_for_tstate_lock",
+        "get",
+        "poll",
+        "run_forever",
+        "_worker",
+        "__enter__",
+        "_try_wait",
+        "sleep",
+    }
 )
 
 

@@ -81,7 +81,7 @@ def surroundings(call: Call, conn: Connection, servers: Sequence[Server]) -> Sur
     with_kernel = {server.image_ref for server in servers if server.image_ref} if call.at_least(3) else set()
     return Surroundings(
         faults=faults.latest(conn, failed),
-        agents=services.computes(conn),
+        agents=services.computes(conn, {server.host for server in servers if server.host}),
         images=_existing(call.services.images.get, with_kernel),
     )
 

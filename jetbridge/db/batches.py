@@ -17,7 +17,7 @@ def batches(values: Sequence[T]) -> Iterator[Sequence[T]]:
     return (values[start : start + MOST] for start in range(0, len(values), MOST))
 
 
-def narrowed(query: Select[Any], column: sa.Column[Any], ids: Collection[int] | None) -> Select[Any]:
+def narrowed(query: Select[Any], column: sa.Column[Any], ids: Collection[int] | Collection[str] | None) -> Select[Any]:
     """``query`` for the given ids (None: for all). A list too long for one statement does not narrow: the caller, who wants one
     statement, gets all rows and picks."""
     if ids is None or len(ids) > MOST:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
+from jetbridge.db.batches import narrowed
 from jetbridge.db.clock import utcnow
 from jetbridge.db.tables import services
 from jetbridge.errors import NotFound
@@ -91,9 +92,11 @@ def listing(conn: Connection, *, binary: str | None = None, host: str | None = N
     return [_service(row) for row in conn.execute(query)]
 
 
-def computes(conn: Connection) -> dict[str, Service]:
-    """The agents by host."""
-    return {service.host: service for service in listing(conn, binary="nova-compute")}
+def computes(conn: Connection, hosts: Collection[str] | None = None) -> dict[str, Service]:
+    """The agents by host, of the given hosts (None: of all)."""
+    query = sa.select(services).where(_t.binary == "nova-compute", _t.deleted == 0).order_by(_t.id)
+    found = conn.execute(narrowed(query, _t.host, hosts))
+    return {row.host: _service(row) for row in found if hosts is None or row.host in hosts}
 
 
 def unwell(conn: Connection, binary: str, silent_since: datetime) -> dict[str, Service]:

@@ -113,3 +113,10 @@ def test_a_thousand_hosts_register_in_two_statements(database: Database) -> None
         register(database, *many)
     assert len(statements) <= 3
     assert len(reading(database, services.computes)) == 1000
+
+
+def test_agents_of_some_hosts_alone(database: Database) -> None:
+    register(database, "a", "b", "c")
+    assert list(reading(database, lambda conn: services.computes(conn, {"b", "nobody"}))) == ["b"]
+    assert reading(database, lambda conn: services.computes(conn, ())) == {}
+    assert len(reading(database, lambda conn: services.computes(conn, ["c", *map(str, range(999))]))) == 1
