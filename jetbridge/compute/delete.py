@@ -47,8 +47,8 @@ def _release_ports(delete: DeleteContext) -> DeleteContext:
     return delete
 
 
-def _unmake_vgpus(delete: DeleteContext) -> DeleteContext:
-    vgpus.unmake(delete.host, delete.context, delete.server.uuid)
+def _let_go_vgpus(delete: DeleteContext) -> DeleteContext:
+    vgpus.let_go(delete.host, delete.context, delete.server.uuid, delete.compute_node_id)
     return delete
 
 
@@ -67,7 +67,7 @@ DELETE_STEPS: tuple[Step[DeleteContext], ...] = (
     Step("undefine", _undefine),
     Step("files", _remove_files),
     Step("ports", _release_ports),
-    Step("vgpus", _unmake_vgpus),
+    Step("vgpus", _let_go_vgpus),
     Step("accelerators", _drop_accelerators),  # what can't be given back now is by reconciliation
     Step("leave", _leave),  # only now: a device whose guest may still run is nobody else's
 )

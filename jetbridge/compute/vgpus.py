@@ -103,6 +103,20 @@ def unmake(host: AgentHost, context: RequestContext | None, server_uuid: str) ->
     _note(host, mine, State.REMOVED, before=tuple(State))
 
 
+def let_go(host: AgentHost, context: RequestContext | None, server_uuid: str, node_id: int) -> None:
+    """The server, whose guest is gone, has no vGPUs any more. Before its allocation in Placement goes: whoever finds room there
+    finds some here."""
+    unmake(host, context, server_uuid)
+
+    def release(conn: Connection) -> tuple[Vgpu, ...]:
+        if not vgpus.of_server(conn, server_uuid):
+            return ()
+        compute_nodes.lock(conn, node_id)
+        return vgpus.release(conn, node_id, server_uuid, now=host.now())
+
+    say(host, context, "Freed", host.database.write(release), server_uuid)
+
+
 def guest_vgpus(host: AgentHost, server_uuid: str) -> tuple[GuestVgpu, ...]:
     """As the guest's document names them."""
     with host.database.read() as conn:

@@ -92,7 +92,7 @@ def boot(bench: Bench, *wanted: Wanted) -> tuple[Server, tuple[Vgpu, ...]]:
 
 
 def delete(bench: Bench, server: Server) -> None:
-    vgpus.unmake(bench.host, CONTEXT, server.uuid)
+    vgpus.let_go(bench.host, CONTEXT, server.uuid, bench.node_id)
     tracker.leave(bench.host, CONTEXT, server.uuid, bench.node_id)
 
 
