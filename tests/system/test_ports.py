@@ -16,7 +16,7 @@ from openstack.connection import Connection
 
 from tests.system.clients import OpenStack, openstack_client
 from tests.system.cloud import T4, T4_ALIAS, Cloud, gpu, host, running
-from tests.system.invariants import check_at_rest
+from tests.system.invariants import check_at_rest as at_rest
 
 SCHEMA = Path("/usr/share/libvirt/schemas/domain.rng")
 PF, VF = "101d", "101e"
@@ -63,6 +63,12 @@ FLEET: dict[str, Any] = {
     "hosts": [host("net1", DEVICES, hardware=["connectx6"])],
     "config": {"pci": {"device_spec": SPEC, "alias": ALIASES}},
 }
+
+
+def check_at_rest(cloud: Cloud) -> None:
+    """A server is gone for its users a moment before its delete is over for its host."""
+    cloud.until(lambda: cloud.sql("SELECT count(*) FROM builds WHERE state = 'running'") == [(0,)], "all builds ended")
+    at_rest(cloud)
 
 
 @pytest.fixture(scope="module")
