@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-cyborg test-services test-kill test-load test-long check mutants lab lab-short clean setup setup-test setup-lab lock
+.PHONY: demo test test-cyborg test-services test-kill test-load test-long check mutants lab lab-short clean setup setup-test setup-lab lock bench test-peer setup-peer lock-peer
 
 demo: setup
 	@$(BIN)/jetbridge demo
@@ -33,7 +33,16 @@ check: setup-test
 	$(BIN)/mypy jetbridge
 	$(BIN)/lint-imports
 
-# The client against the released Cyborg, in an environment of its own (about a minute to make, once).
+# Thousands of questions, asked of Nova's released package too: docs/tests.md.
+test-peer: setup-test setup-peer
+	$(BIN)/pytest tests/peer
+
+# Figures beside Nova's, taken in one run: docs/performance.md.
+BENCHMARKS := filter_pass pools numa_fit claim boots
+bench: setup-test setup-peer
+	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name || exit 1; done
+
+# The client of accelerator services against the released Cyborg, in an environment of its own (about a minute to make, once).
 test-cyborg: setup-test .venv-cyborg/.ready
 	$(BIN)/pytest tests/cyborg
 
@@ -55,6 +64,7 @@ mutants: setup-test
 setup: $(VENV)/.run
 setup-test: $(VENV)/.test
 setup-lab: $(VENV)/.lab
+setup-peer: $(VENV)/.peer
 
 $(VENV)/.run: requirements.lock pyproject.toml scripts/setup
 	@scripts/setup run
@@ -68,9 +78,16 @@ $(VENV)/.lab: $(VENV)/.test scripts/setup
 	@scripts/setup lab
 	@touch $@
 
+$(VENV)/.peer: $(VENV)/.run scripts/setup tests/peer/requirements.lock
+	@scripts/setup peer
+	@touch $@
+
+lock-peer: setup-test
+	$(BIN)/pip-compile -q --generate-hashes --allow-unsafe --no-strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host -o tests/peer/requirements.lock tests/peer/requirements.in
+
 # After a change of the dependencies in pyproject.toml: writes the lock file anew.
 lock: setup-test
 	$(BIN)/pip-compile -q --generate-hashes --allow-unsafe --no-strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra dev -o requirements.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) .venv-cyborg .lab build *.egg-info
+	rm -rf $(VENV) .venv-cyborg .peer .lab build *.egg-info
