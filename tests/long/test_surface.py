@@ -10,7 +10,7 @@ import pytest
 from tests.long.surface import Surface, hosts
 from tests.system.cloud import running
 
-EXAMPLES = 60
+EXAMPLES = 25
 
 
 @pytest.mark.timeout(0)
