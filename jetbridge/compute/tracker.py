@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jetbridge.compute.host import AgentHost, about
+from jetbridge.compute.one_time_use import after_claim, after_release
 from jetbridge.compute.vgpus import say as say_vgpus
 from jetbridge.db import compute_nodes, pci_devices, request_specs, servers, vgpus
 from jetbridge.db.compute_nodes import ComputeNode, Usage
@@ -78,6 +79,7 @@ def claim(
         for request_id, wanted in chosen.items():
             for device in wanted:
                 moved = life.claim(devices, device.address, server_uuid, request_id)
+                moved[device.address] = after_claim(moved[device.address])
                 devices.update(moved)
                 changed.update(moved)
         pci_devices.save(conn, changed.values(), now=host.now())
@@ -322,6 +324,12 @@ def _free(
     for device in owned:
         current.update(life.free(current, device.address, device.instance_uuid))
     current.update(after_free(current, [device.address for device in owned], specs))
+    for device in owned:
+        current[device.address] = after_release(
+            current[device.address],
+            cleaner=host.settings.pci_cleaner is not None,
+            in_placement=host.settings.pci_in_placement,
+        )
     changed = [device for address, device in current.items() if device != devices[address]]
     pci_devices.save(conn, changed, now=host.now())
 

@@ -12,7 +12,13 @@ from functools import cache
 
 from oslo_config import cfg, types
 
-from jetbridge.config import accelerator_options, neutron_options, placement_options, rabbit_options
+from jetbridge.config import (
+    accelerator_options,
+    cleaning_options,
+    neutron_options,
+    placement_options,
+    rabbit_options,
+)
 from jetbridge.config.setting import CpuSet, Setting
 
 
@@ -356,6 +362,7 @@ def _database() -> list[Setting]:
 
 SETTINGS: tuple[Setting, ...] = (
     *_pci(),
+    *cleaning_options.SETTINGS,
     *_scheduling(),
     *_compute(),
     *_vgpu(),

@@ -20,6 +20,8 @@ class Settings:
     pci_device_spec: tuple[str, ...] = ()
     pci_alias: tuple[str, ...] = ()
     pci_report_in_placement: bool = False
+    pci_cleaner: str | None = None  # a command; None: devices are given again as they were given back
+    pci_cleaner_timeout: int = 300
     # [filter_scheduler]
     enabled_filters: tuple[str, ...] = ("ComputeFilter", "PciPassthroughFilter", "NUMATopologyFilter")
     pci_in_placement: bool = False

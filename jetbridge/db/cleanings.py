@@ -14,7 +14,8 @@ from jetbridge.db.tables_providers import device_cleanings
 
 _t = device_cleanings.c
 
-RUNNING, DONE, FAILED = "running", "done", "failed"
+RUNNING, DONE, FAILED, CUT = "running", "done", "failed", "cut"
+"""``cut``: its process ended before it did."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,14 @@ def finish(
     return ended.rowcount == 1
 
 
+def cut(conn: Connection, cleaning_id: int, *, now: datetime) -> bool:
+    """Its process is gone. False: it had ended."""
+    ended = conn.execute(
+        device_cleanings.update().where(_t.id == cleaning_id, _t.state == RUNNING).values(state=CUT, finished_at=now)
+    )
+    return ended.rowcount == 1
+
+
 def last_of_host(conn: Connection, compute_node_id: int) -> dict[str, Cleaning]:
     """The last cleaning of each device, by address."""
     return {address: each for (_, address), each in _last(conn, [compute_node_id]).items()}
@@ -83,7 +92,7 @@ def last(conn: Connection, compute_node_ids: Collection[int]) -> dict[tuple[int,
 
 def purge(conn: Connection, before: datetime) -> int:
     """Forget what succeeded before then. What failed stays until the device is cleaned again."""
-    gone = conn.execute(device_cleanings.delete().where(_t.finished_at < before, _t.state == DONE))
+    gone = conn.execute(device_cleanings.delete().where(_t.finished_at < before, _t.state != FAILED))
     return gone.rowcount
 
 

@@ -38,7 +38,7 @@ device_cleanings = Table(
     Column("compute_node_id", Integer, nullable=False),
     Column("address", short_text(12), nullable=False),
     Column("instance_uuid", short_text(36)),  # who had the device before
-    Column("state", short_text(16), nullable=False),  # running, done, failed
+    Column("state", short_text(16), nullable=False),  # running, done, failed, cut
     Column("owner", short_text(255)),  # the process that does it; None: a person says that it is done
     Column("command", long_text()),
     Column("exit_code", Integer),

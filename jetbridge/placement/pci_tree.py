@@ -26,9 +26,9 @@ MANAGED = "COMPUTE_MANAGED_PCI_DEVICE"
 LIVE_MIGRATABLE = "HW_PCI_LIVE_MIGRATABLE"
 ONE_TIME_USE = "HW_PCI_ONE_TIME_USE"
 
-USED = "one_time_use"
-"""Entry of ``extra_info`` of a one-time-use device: ``used`` from its first claim until its inventory is known to be reserved,
-``reserved`` from then on until it is cleaned."""
+MARK = "one_time_use"
+"""Entry of a device's ``extra_info``: where a one-time-use device is on its way from one server to the next."""
+USED, RESERVED, CLEANED = "used", "reserved", "cleaned"
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class _Draft:
     traits: frozenset[str] = frozenset()
     devices: list[PciDevice] = field(default_factory=list)
     held: list[PciDevice] = field(default_factory=list)
-    reserved: bool = False
+    reserved: int | None = None  # None: as it is in Placement
 
 
 def provider_name(node: str, address: str) -> str:
@@ -158,7 +158,7 @@ def _add(draft: _Draft, device: PciDevice, spec: DeviceSpec) -> None:
         )
     draft.resource_class, draft.traits = name, traits
     draft.devices.append(device)
-    draft.reserved = one_time_use and _used(device)
+    draft.reserved = _reserved(device) if one_time_use else None
 
 
 def _check_sibling(draft: _Draft, device: PciDevice, resource_class: str, traits: frozenset[str]) -> None:
@@ -187,8 +187,12 @@ def _check_held(draft: _Draft) -> None:
             )
 
 
-def _used(device: PciDevice) -> bool:
-    return device.owned or device.extra_info.get(USED) == "used"
+def _reserved(device: PciDevice) -> int | None:
+    mark = device.extra_info.get(MARK)
+    if device.owned or mark == USED:
+        return 1
+    # Set apart once, it is lowered by nobody but who cleans: that may be an operator, whose word stays.
+    return 0 if mark == CLEANED else None
 
 
 def _provider(draft: _Draft, seen: Seen) -> Provider:
@@ -205,9 +209,7 @@ def _provider(draft: _Draft, seen: Seen) -> Provider:
     total = max(len(draft.devices) + len(draft.held), usage.get(draft.resource_class, 0))
     return Provider(
         name=draft.name,
-        inventories={
-            draft.resource_class: Inventory(total=total, max_unit=total, reserved=total if draft.reserved else None)
-        },
+        inventories={draft.resource_class: Inventory(total=total, max_unit=total, reserved=draft.reserved)},
         traits=draft.traits | {OWNER_TRAIT},
     )
 
@@ -215,7 +217,8 @@ def _provider(draft: _Draft, seen: Seen) -> Provider:
 def _kept_facts(draft: _Draft, seen: Seen) -> tuple[str, frozenset[str]]:
     """Class and traits of a provider that no line describes any more: as Placement has them, else as the record of its device."""
     record = draft.held[0] if draft.held else None
-    draft.reserved = record is not None and record.one_time_use and _used(record)
+    if record is not None and record.one_time_use:
+        draft.reserved = _reserved(record)
     if seen.usage:
         return min(seen.usage), seen.traits
     assert record is not None
