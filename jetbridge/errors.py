@@ -184,7 +184,7 @@ class DeviceIdentityMismatch(JetbridgeError):
     )
 
 
-class PlacementPciException(JetbridgeError):
+class PlacementPciException(Invalid):
     """The host's devices can't be shown in Placement as its options want it."""
 
     template = "Failed to report PCI devices to Placement: {error}"
@@ -211,7 +211,7 @@ class PlacementPciMixedTraitsException(PlacementPciException):
     )
 
 
-class ProviderNotOurs(JetbridgeError):
+class ProviderNotOurs(Conflict):
     """Placement holds a provider of a name that we need, and somebody else made it."""
 
     template = (

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from jetbridge.compute import interfaces, power
+from jetbridge.compute import cleaning, interfaces, power
+from jetbridge.compute.allocations import reconcile_allocations
+from jetbridge.compute.audit import audit_message
 from jetbridge.compute.build import build_server
 from jetbridge.compute.delete import delete_server
 from jetbridge.compute.host import AgentHost, about
 from jetbridge.compute.inventory import take_inventory
+from jetbridge.compute.provider_source import ProviderSource
+from jetbridge.compute.providers import ProviderReport
 from jetbridge.compute.reconcile import reconcile
 from jetbridge.compute.record import action_event
-from jetbridge.db import actions, builds, compute_nodes, servers
+from jetbridge.compute.report_queue import ReportQueue
+from jetbridge.db import actions, builds, compute_nodes, pci_devices, servers
 from jetbridge.db.builds import Build
 from jetbridge.errors import JetbridgeError, NotFound, ServerInvalidState, ServerNotFound
 from jetbridge.model.context import RequestContext
 from jetbridge.model.server import Server, TaskState, VmState
 from jetbridge.model.verdict import Selection
 from jetbridge.network.nics import Wish
+from jetbridge.pci.device import Condition
+from jetbridge.placement.pci_tree import CLEANED, MARK, USED
 from jetbridge.rpc.bus import Handler, Payload
 from jetbridge.virt.connection import HypervisorEvent
 from jetbridge.virt.scan import scan
@@ -36,12 +43,20 @@ class ComputeAgent:
     """It has no thread and no timer of its own: handlers run where the bus runs them, the rest where the service calls it."""
 
     def __init__(
-        self, host: AgentHost, background: Background, of_process: Mapping[str, Handler] | None = None
+        self,
+        host: AgentHost,
+        background: Background,
+        of_process: Mapping[str, Handler] | None = None,
+        sources: Sequence[ProviderSource] = (),
+        reports: ReportQueue | None = None,
     ) -> None:
-        """``of_process``: what its process answers in the name of any of its hosts."""
+        """``of_process``: what its process answers in the name of any of its hosts; ``sources``: the models whose devices are reported
+        to Placement; ``reports``: where reports queue up, the process's."""
         self.host = host
         self._of_process = of_process or {}
+        self.providers = ProviderReport(host, sources)
         self._background = background
+        self._reports = reports or ReportQueue(background)
         self._waits = power.StopWaits()
         self._guard = threading.Lock()
         self._stopped: set[str] = set()  # domains that stopped while their server was busy
@@ -54,9 +69,13 @@ class ComputeAgent:
         doesn't know what it may give away doesn't start. ``succeeds``: it takes over from another agent of this process, whose
         operations may still be under way."""
         self.inventory(starting=True)
+        self.providers.check()
+        cleaning.resume(self.host, gone_owners, starting=not succeeds)
         reconcile(self.host, gone_owners=gone_owners, starting=not succeeds)
         self.host.connection.subscribe(self._on_event)
         self.host.bus.serve(TOPIC, self.handlers(), server=self.host.name)
+        self._clean()
+        self._ask_report(self.providers.run)
 
     def inventory(self, *, starting: bool = False) -> None:
         """One inventory pass, as ``take_inventory``."""
@@ -76,11 +95,30 @@ class ComputeAgent:
         """One pass of inventory and reconciliation. Says what fails and raises nothing: the next pass comes."""
         try:
             self.inventory()
+            cleaning.resume(self.host, gone_owners, starting=False)
             reconcile(self.host, gone_owners=gone_owners)
+            self._clean()
+            self._ask_report(self.report)
         except JetbridgeError as error:
             logger.error("The periodic pass of host %s failed: %s", self.host.name, error)
         except Exception:
             logger.exception("The periodic pass of host %s failed", self.host.name)
+
+    def report(self) -> None:
+        """One look at the host in Placement: what servers have of it, and its providers. Raises ``JetbridgeError``."""
+        reconcile_allocations(self.host)  # first: what is taken back lets providers go, and what is given shows in them
+        self.providers.run()
+
+    def _ask_report(self, work: Callable[[], None]) -> None:
+        if self.host.placement is not None and not self._retired:
+            self._reports.ask(f"host {self.host.name}", work)
+
+    def _clean(self) -> None:
+        """Start the cleaner for devices that were given back."""
+        cleaning.clean_waiting(self.host, self._background, self._cleaned)
+
+    def _cleaned(self) -> None:
+        self._ask_report(self.providers.run)
 
     def handlers(self) -> Mapping[str, Handler]:
         """For ``Bus.serve("compute", ..., server=HOST)``."""
@@ -96,6 +134,8 @@ class ComputeAgent:
             "domain_xml": self._domain_xml,
             "update_resources": self._update_resources,
             "scan": self._scan,
+            "clean_device": self._clean_device,
+            "audit": lambda context, payload: audit_message(self.host),
             **self._of_process,
             "external_event": self._external_event,
         }
@@ -113,6 +153,7 @@ class ComputeAgent:
                 logger.info("A build message for server %s came late or twice", uuid, extra=about(context, uuid))
                 return
             build_server(self.host, context, build, Selection.from_message(payload["selection"]))
+        self._follow_devices()
         self._catch_up(uuid)
 
     def _delete_server(self, context: RequestContext, payload: Payload) -> None:
@@ -124,6 +165,7 @@ class ComputeAgent:
             node_id = self._node_id()
             if server.compute_node_id in (None, node_id):
                 delete_server(self.host, context, server, node_id)
+                self._follow_devices()
                 return
         assert server.host is not None
         self.host.bus.cast(context, TOPIC, "delete_server", payload, source=self.host.source, server=server.host)
@@ -221,12 +263,32 @@ class ComputeAgent:
     def _update_resources(self, context: RequestContext, payload: Payload) -> Payload:
         self.inventory()
         reconcile(self.host)
+        self._clean()
+        if self.host.placement is not None:
+            self.report()
         return {}
 
     def _scan(self, context: RequestContext, payload: Payload) -> Payload:
         with self.host.library(context, "node_devices"):
             documents = self.host.connection.node_devices()
         return {"functions": [function.to_json() for function in scan(documents, self.host.files)]}
+
+    def _clean_device(self, context: RequestContext, payload: Payload) -> Payload:
+        state = cleaning.clean(
+            self.host, payload["address"], self._background, self._cleaned, by_hand=payload["by_hand"]
+        )
+        return {"state": state}
+
+    # --- devices between two servers ---
+
+    def _follow_devices(self) -> None:
+        """A server got devices, or gave some back: what has to follow at once, and not only with the next pass."""
+        with self.host.database.read() as conn:
+            devices = pci_devices.of_host(conn, compute_nodes.of_host(conn, self.host.name).id)
+        if any(device.condition is Condition.CLEANING for device in devices):
+            self._clean()
+        if any(device.extra_info.get(MARK) in (USED, CLEANED) for device in devices):
+            self._ask_report(self.providers.run)
 
     # --- what the hypervisor tells ---
 

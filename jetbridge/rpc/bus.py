@@ -19,7 +19,9 @@ compute        attach_interface         server_uuid, port_id or network_id or ne
 compute        detach_interface         server_uuid, port_id
 compute        console_output           server_uuid, length (lines or None) -> {"output": str}
 compute        domain_xml               server_uuid -> {"xml": str}
-compute        update_resources         {} -> {}      (one inventory pass now)
+compute        update_resources         {} -> {}      (one inventory pass, and one of the report to Placement, now)
+compute        clean_device             address, by_hand: bool -> {"state": running | done}
+compute        audit                    {} -> {"findings": [{ledger, subject, text}]}      (where the ledgers differ)
 compute        external_event           server_uuid, name, tag, status      (another service tells; kept in the tables before)
 compute        scan                     {} -> {"functions": [...]}      (every PCI function of the host)
 compute        reload_fleet             check_only: bool -> {"added", "removed", "changed", "left_out": [...]}   (of all hosts of the process)

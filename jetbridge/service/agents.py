@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from jetbridge.accelerator.client import AcceleratorClient
@@ -19,6 +19,9 @@ from jetbridge.accelerator.device_spec import parse_accelerator_specs
 from jetbridge.compute.agent import ComputeAgent
 from jetbridge.compute.host import AgentHost
 from jetbridge.compute.locks import ServerLocks
+from jetbridge.compute.provider_sources import SOURCES
+from jetbridge.compute.providers import retire_hosts
+from jetbridge.compute.report_queue import ReportQueue
 from jetbridge.config.fleet import Fleet, load_fleet
 from jetbridge.config.overrides import apply_overrides
 from jetbridge.config.settings import Settings
@@ -98,7 +101,19 @@ class AgentKit:
             locks=locks or ServerLocks(),
             neutron=self.neutron,
         )
-        return ComputeAgent(host, self._background, of_process)
+        return ComputeAgent(host, self._background, of_process, SOURCES, self.reports)
+
+    @cached_property
+    def reports(self) -> ReportQueue:
+        return ReportQueue(self._background)
+
+    def retire_gone_hosts(self) -> None:
+        """Take hosts that are gone out of Placement, in the background."""
+
+        def retire() -> None:
+            retire_hosts(self.database, self.placement.by("jetbridge"))
+
+        self.reports.ask("hosts that are gone", retire)
 
     def _background(self, work: Callable[[], None]) -> None:
         try:
@@ -140,6 +155,7 @@ class Agents:
             # Spread over the interval, so that a thousand hosts don't all look at once.
             after = interval * (number + 1) / len(fresh)
             kit.ticker.add(f"host {name}", interval, partial(self._periodic, agent), after=after)
+        kit.retire_gone_hosts()
 
     def _periodic(self, agent: ComputeAgent) -> None:
         agent.periodic(self._kit.gone_owners())
@@ -309,6 +325,7 @@ class FleetAgents:
                 return
 
         self._kit.database.write(forget)
+        self._kit.retire_gone_hosts()
 
 
 def local_agent(kit: AgentKit, settings: Settings, state_dir: Path) -> ComputeAgent:
