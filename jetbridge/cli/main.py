@@ -8,7 +8,21 @@ from typing import Annotated, Any
 
 import typer
 
-from jetbridge.cli import database, demo, fleet, inventory, journey, scan, servers, services, status, up, vgpu
+from jetbridge.cli import (
+    audit,
+    database,
+    demo,
+    devices,
+    fleet,
+    inventory,
+    journey,
+    scan,
+    servers,
+    services,
+    status,
+    up,
+    vgpu,
+)
 from jetbridge.cli.failures import FAILURE, NOT_FOUND, USAGE, CliError
 from jetbridge.cli.help import with_plain_values
 from jetbridge.errors import JetbridgeError
@@ -37,9 +51,10 @@ app.command(rich_help_panel=_LOOK)(servers.servers)
 app.command(rich_help_panel=_LOOK)(servers.explain)
 app.command(rich_help_panel=_LOOK)(journey.journey)
 app.command(rich_help_panel=_LOOK)(servers.xml)
-app.command(rich_help_panel=_LOOK)(inventory.devices)
+app.add_typer(devices.devices, name="devices", rich_help_panel=_LOOK)
 app.command(rich_help_panel=_LOOK)(inventory.pools)
 app.command(rich_help_panel=_LOOK)(inventory.hosts)
+app.command(rich_help_panel=_LOOK)(audit.audit)
 app.command(rich_help_panel=_LOOK)(database.sql)
 app.command(rich_help_panel=_HARDWARE)(scan.scan)
 app.add_typer(vgpu.vgpu, name="vgpu", rich_help_panel=_LOOK)

@@ -51,9 +51,12 @@ def status(
         seen = f", last seen {service['last_seen_up'] or 'never'}" if down else ""
         out.print(f"{service['binary']} on {service['host']}: {service['state']}{seen}", style="red" if down else None)
     hosts = answer["hosts"]
-    out.print(f"hosts    {hosts['up']} up, {hosts['down']} down", style="red" if hosts["down"] else None)
+    unreported = f", {hosts['not_reported']} not reported to Placement yet" if hosts["not_reported"] else ""
+    out.print(f"hosts    {hosts['up']} up, {hosts['down']} down{unreported}", style="red" if hosts["down"] else None)
     out.print(f"devices  {cell(answer['devices'])}", markup=False)
     out.print(f"servers  {cell(answer['servers'])}", markup=False)
     out.print(f"aliases  {cell(answer['aliases'])}", markup=False)
     for host, error in answer["probe_errors"].items():
         out.print(f"{host}: discovery fails, its devices are unknown: {error}", style="red", markup=False)
+    for host, error in answer["report_errors"].items():
+        out.print(f"{host}: its report to Placement fails: {error}", style="red", markup=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from jetbridge.cli.inventory import Host
+from jetbridge.cli.devices import Host
 from jetbridge.cli.options import Json, Password, ServiceStateDir, Url, User
 
 vgpu = typer.Typer(no_args_is_help=True, help="See which vGPU types cards can carry, and who has which vGPU.")

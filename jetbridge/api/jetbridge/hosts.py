@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Body
 
 from jetbridge.api.call import ContextOf
 from jetbridge.api.jetbridge.access import PREFIX, find_server, require_admin
 from jetbridge.api.jetbridge.views import device_view, host_view, pool_view
 from jetbridge.api.services import ApiServices
-from jetbridge.db import compute_nodes, pci_devices
+from jetbridge.db import cleanings, compute_nodes, pci_devices, providers
 from jetbridge.db import services as service_rows
 from jetbridge.db.clock import utcnow
 from jetbridge.db.compute_nodes import ComputeNode
-from jetbridge.errors import Invalid, NotSupported, UnknownDestination
+from jetbridge.errors import Invalid, JetbridgeError, NotSupported, UnknownDestination
 from jetbridge.model.context import RequestContext
+from jetbridge.pci.address import PciAddress
 from jetbridge.pci.device import Status
 from jetbridge.rpc.bus import Payload
 
 SCAN_SECONDS = 60.0
 RELOAD_SECONDS = 180.0
+AUDIT_SECONDS = 30.0
 
 
 def router(services: ApiServices) -> APIRouter:
@@ -42,6 +44,7 @@ def _add_hosts(routes: APIRouter, services: ApiServices) -> None:
             usage = compute_nodes.usage(conn)
             agents = service_rows.computes(conn)
             devices = _count_by_host(pci_devices.listing(conn))
+            errors = providers.errors(conn)
         now, patience = utcnow(), services.settings.service_down_time
         return {
             "hosts": [
@@ -51,6 +54,7 @@ def _add_hosts(routes: APIRouter, services: ApiServices) -> None:
                     agents.get(node.host),
                     node.host in agents and agents[node.host].is_alive(now, patience),
                     devices.get(node.host, {}),
+                    errors.get(node.id),
                 )
                 for node in nodes
             ]
@@ -83,7 +87,23 @@ def _add_devices(routes: APIRouter, services: ApiServices) -> None:
                 compute_nodes.of_host(conn, host)
             wanted = None if status is None else Status(status)
             found = pci_devices.listing(conn, host=host, status=wanted, instance_uuid=owner)
-        return {"devices": [device_view(each) for each in found]}
+            last = cleanings.last(conn, {each.device.compute_node_id for each in found})
+        return {
+            "devices": [
+                device_view(each, last.get((each.device.compute_node_id, each.device.address))) for each in found
+            ]
+        }
+
+    @routes.post("/hosts/{host}/devices/{address}/clean")
+    def clean(context: ContextOf, host: str, address: str, body: Annotated[Any, Body()] = None) -> Any:
+        require_admin(context, "cleaning a device")
+        by_hand = (body or {}).get("by_hand", False) if isinstance(body, dict | None) else None
+        if not isinstance(by_hand, bool):
+            raise Invalid(reason=f"by_hand={by_hand!r}: write true or false")
+        with services.database.read() as conn:
+            compute_nodes.of_host(conn, host)
+        wanted = {"address": str(PciAddress.parse(address)), "by_hand": by_hand}
+        return services.bus.call(context, "compute", "clean_device", wanted, source="api", server=host)
 
     @routes.get("/pools")
     def pools(context: ContextOf, host: str | None = None) -> Any:
@@ -102,6 +122,24 @@ def _add_actions(routes: APIRouter, services: ApiServices) -> None:
             compute_nodes.of_host(conn, host)
         answer = services.bus.call(context, "compute", "scan", {}, source="api", server=host, timeout=SCAN_SECONDS)
         return {"host": host, **answer}
+
+    @routes.get("/audit")
+    def audit(context: ContextOf, host: str | None = None) -> Any:
+        require_admin(context, "auditing hosts")
+        with services.database.read() as conn:
+            nodes = _by_name(compute_nodes.listing(conn)) if host is None else [compute_nodes.of_host(conn, host)]
+        findings: list[Any] = []
+        unseen: dict[str, str] = {}
+        for node in nodes:
+            try:
+                answer = services.bus.call(
+                    context, "compute", "audit", {}, source="api", server=node.host, timeout=AUDIT_SECONDS
+                )
+            except JetbridgeError as error:
+                unseen[node.host] = error.message
+                continue
+            findings += [{"host": node.host, **finding} for finding in answer["findings"]]
+        return {"hosts": len(nodes), "findings": findings, "unseen": unseen}
 
     @routes.post("/fleet/reload")
     def reload(context: ContextOf) -> Any:

@@ -11,12 +11,12 @@ from jetbridge import __version__
 from jetbridge.api.call import ContextOf
 from jetbridge.api.jetbridge.access import PREFIX, require_admin
 from jetbridge.api.services import ApiServices
-from jetbridge.db import compute_nodes, pci_devices, servers
+from jetbridge.db import compute_nodes, pci_devices, providers, servers
 from jetbridge.db import services as service_rows
 from jetbridge.db.clock import utcnow
 from jetbridge.db.servers import ServerFilter
 
-RESOURCES = ("devices", "fleet/reload", "hosts", "pools", "scan", "servers", "status")
+RESOURCES = ("audit", "devices", "fleet/reload", "hosts", "pools", "scan", "servers", "status")
 
 
 def router(services: ApiServices) -> APIRouter:
@@ -34,6 +34,7 @@ def router(services: ApiServices) -> APIRouter:
             agents = service_rows.computes(conn)
             brains = [row for row in service_rows.listing(conn) if row.binary != "nova-compute"]
             devices = pci_devices.counts_by_status(conn)
+            errors = providers.errors(conn)
             states = Counter(server.vm_state.value for server in servers.find(conn, ServerFilter(deleted=False)))
         now, patience = utcnow(), services.settings.service_down_time
         up = sum(1 for node in nodes if node.host in agents and agents[node.host].is_alive(now, patience))
@@ -45,7 +46,7 @@ def router(services: ApiServices) -> APIRouter:
         return {
             "version": __version__,
             "database": services.database.shown_url,
-            "hosts": {"up": up, "down": len(nodes) - up},
+            "hosts": {"up": up, "down": len(nodes) - up, "not_reported": sum(1 for node in nodes if not node.reported)},
             "services": [
                 {
                     "binary": row.binary,
@@ -55,6 +56,7 @@ def router(services: ApiServices) -> APIRouter:
                 }
                 for row in brains
             ],
+            "report_errors": {node.host: errors[node.id] for node in nodes if node.id in errors},
             "probe_errors": {node.host: node.probe_error for node in nodes if node.probe_error},
             "devices": dict(sorted(by_status.items())),
             "conditions": dict(sorted(by_condition.items())),

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from jetbridge.db.cleanings import Cleaning
 from jetbridge.db.compute_nodes import ComputeNode, Usage
 from jetbridge.db.pci_devices import ListedDevice
 from jetbridge.db.services import Service
@@ -16,7 +17,8 @@ from jetbridge.pci.device import PciDevice
 from jetbridge.pci.pool import Pool
 
 
-def device_view(listed: ListedDevice) -> dict[str, Any]:
+def device_view(listed: ListedDevice, cleaning: Cleaning | None) -> dict[str, Any]:
+    """``cleaning``: its last one."""
     device = listed.device
     return {
         "host": listed.host,
@@ -32,6 +34,21 @@ def device_view(listed: ListedDevice) -> dict[str, Any]:
         "driver": device.extra_info.get("driver"),
         "iommu_group": device.extra_info.get("iommu_group"),
         "tags": dict(device.pool_tags),
+        "one_time_use": device.one_time_use,
+        "rp_uuid": device.extra_info.get("rp_uuid"),
+        "cleaning": None if cleaning is None else _cleaning_view(cleaning),
+    }
+
+
+def _cleaning_view(cleaning: Cleaning) -> dict[str, Any]:
+    return {
+        "state": cleaning.state,
+        "command": cleaning.command,
+        "started_at": _time(cleaning.started_at),
+        "exit_code": cleaning.exit_code,
+        "seconds": cleaning.seconds,
+        "output": cleaning.output,
+        "reason": cleaning.reason,
     }
 
 
@@ -64,9 +81,14 @@ def pool_view(host: str, pool: Pool) -> dict[str, Any]:
 
 
 def host_view(
-    node: ComputeNode, usage: Usage, service: Service | None, alive: bool, devices: Mapping[str, int]
+    node: ComputeNode,
+    usage: Usage,
+    service: Service | None,
+    alive: bool,
+    devices: Mapping[str, int],
+    report_error: str | None,
 ) -> dict[str, Any]:
-    """``devices``: how many the host has, by status."""
+    """``devices``: how many the host has, by status; ``report_error``: why its last report to Placement failed."""
     return {
         "id": node.id,
         "uuid": node.uuid,
@@ -77,6 +99,8 @@ def host_view(
         "forced_down": service is not None and service.forced_down,
         "disabled_reason": service.disabled_reason if service is not None else None,
         "probe_error": node.probe_error,
+        "reported": node.reported,
+        "report_error": report_error,
         "generation": node.generation,
         "numa_cells": len(node.numa.cells) if node.numa is not None else 0,
         "vcpus": node.vcpus,

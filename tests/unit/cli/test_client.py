@@ -144,13 +144,15 @@ def test_devices_of_a_host_are_counted_in_the_order_of_their_life(capsys: pytest
         **dict.fromkeys(("vcpus_used", "vcpus", "memory_mb_used", "memory_mb", "disk_gb_used", "disk_gb"), 0),
         "forced_down": True,
         "disabled_reason": "fan",
+        "reported": False,
+        "report_error": "no answer",
         "devices": {"unavailable": 2, "strange": 1, "available": 34, "allocated": 6},
     }
     with service(200, json.dumps({"hosts": [host]}).encode()) as (url, _):
         assert run(["hosts", "--url", url]) == 0
     shown = capsys.readouterr().out
     assert "available=34, allocated=6, unavailable=2, strange=1" in shown
-    assert "forced down; fan" in shown
+    assert "not reported to Placement yet: no answer; forced down; fan" in " ".join(shown.split())
 
 
 def test_pools_show_the_tags_that_somebody_gave(capsys: pytest.CaptureFixture[str]) -> None:

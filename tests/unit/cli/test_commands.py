@@ -16,7 +16,7 @@ from jetbridge.cli.main import run
 from jetbridge.service.statedir import StateDir
 
 COMMANDS = [
-    ["up"], ["demo"], ["sql"], ["db", "upgrade"], ["scan"], ["devices"], ["pools"], ["hosts"], ["servers"], ["xml"],
+    ["up"], ["demo"], ["sql"], ["db", "upgrade"], ["scan"], ["devices"], ["devices", "clean"], ["audit"], ["pools"], ["hosts"], ["servers"], ["xml"],
     ["explain"], ["journey"], ["fleet", "reload"], ["fleet", "templates"], ["vgpu", "types"], ["vgpu", "list"],
     ["status"], ["version"],
 ]  # fmt: skip

@@ -1,0 +1,44 @@
+"""jetbridge audit: whether our tables, the hypervisors and Placement say the same."""
+
+from __future__ import annotations
+
+import typer
+
+from jetbridge.cli.devices import Host
+from jetbridge.cli.failures import FAILURE
+from jetbridge.cli.options import Json, Password, ServiceStateDir, Url, User
+
+
+def audit(
+    host: Host = None,
+    as_json: Json = False,
+    url: Url = None,
+    state_dir: ServiceStateDir = None,
+    user: User = None,
+    password: Password = None,
+) -> None:
+    """Compare the three ledgers: devices in our tables, guests of the hypervisors, allocations in Placement.
+
+    Nothing is changed. What the hosts' agents put right by themselves is gone
+    after their next pass; what stays is for a person. Exit code 0: all agree;
+    1: something doesn't, or a host can't be asked.
+
+    [bold]Examples[/bold]
+
+      jetbridge audit
+
+      jetbridge audit --host gpu001 --json
+    """
+    from jetbridge.cli.client import connect
+    from jetbridge.cli.output import print_json, print_table
+
+    answer = connect(url, state_dir, user, password).get("/jetbridge/v1/audit", host=host)
+    if as_json:
+        print_json(answer)
+    else:
+        rows = [(each["host"], each["ledger"], each["subject"], each["text"]) for each in answer["findings"]]
+        print_table(("HOST", "LEDGER", "WHAT", "DRIFT"), rows, empty=f"{answer['hosts']} hosts: all ledgers agree")
+        for name, error in answer["unseen"].items():
+            typer.echo(f"{name}: can't be asked: {error}")
+    if answer["findings"] or answer["unseen"]:
+        raise typer.Exit(FAILURE)
