@@ -92,7 +92,7 @@ class ProviderReport:
 
     # --- one pass ---
 
-    def _pass(self, client: PlacementClient) -> None:
+    def _pass(self, client: PlacementClient, *, after_healing: bool = False) -> None:
         facts = self._facts()
         if facts.node.vcpus == 0:
             raise HostNotFound(f"Host {self._host.name} has not been seen yet: there is nothing of it to report")
@@ -115,7 +115,9 @@ class ProviderReport:
         placed = {uuid: writer.look(record) for uuid, record in facts.records.items() if uuid in live}
         wanted = self._wanted(facts.node, _seen(placed.values()))
         self._tell(wanted.warnings)
-        self._write(client, writer, facts, wanted, placed)
+        healed = self._write(client, writer, facts, wanted, placed)
+        if healed and not after_healing:
+            self._pass(client, after_healing=True)  # what was held back for it
 
     def _write(
         self,
@@ -124,7 +126,8 @@ class ProviderReport:
         facts: _Facts,
         wanted: _Wanted,
         placed: Mapping[str, Placed],
-    ) -> None:
+    ) -> bool:
+        """Answers whether allocations were healed."""
         records = self._with_new_records(facts, wanted)
         by_name = {record.name: record for record in records}
         after: dict[str, Placed] = {}
@@ -151,8 +154,7 @@ class ProviderReport:
             retired=retired,
         )
         self._tell_sources(facts.node, wanted, after)
-        if to_heal and healed:
-            self._pass(client)
+        return bool(to_heal) and healed
 
     def _tell_sources(self, node: ComputeNode, wanted: _Wanted, after: Mapping[str, Placed]) -> None:
         for source in self._sources:
@@ -194,7 +196,16 @@ class ProviderReport:
         )
         children = tuple(child for part in parts.values() for child in part.children)
         return _Wanted(
-            tree=ProviderTree(root, children, tuple(heal for part in parts.values() for heal in part.heal)),
+            tree=ProviderTree(
+                root,
+                children,
+                tuple(
+                    heal
+                    for kind, part in parts.items()
+                    for heal in part.heal
+                    if seen is None or not _has(seen.get(kind, {}), *heal)
+                ),
+            ),
             kinds={child.name: kind for kind, part in parts.items() for child in part.children},
             warnings=tuple(warning for part in parts.values() for warning in part.warnings),
         )
@@ -351,6 +362,10 @@ def _seen(placed: Iterable[Placed]) -> dict[str, dict[str, Seen]]:
             reserved={name: inventory.get("reserved", 0) for name, inventory in each.record.inventories.items()},
         )
     return found
+
+
+def _has(seen: Mapping[str, Seen], consumer: str, name: str, resource_class: str, amount: int) -> bool:
+    return name in seen and seen[name].allocations.get(consumer, {}).get(resource_class) == amount
 
 
 def _digest(tree: ProviderTree) -> str:
