@@ -118,7 +118,7 @@ class VgpuProviders:
 
     kind = KIND
 
-    def contribute(self, host: AgentHost, node: ComputeNode, seen: Mapping[str, Seen]) -> Contribution:
+    def contribute(self, host: AgentHost, node: ComputeNode, seen: Mapping[str, Seen] | None) -> Contribution:
         with host.database.read() as conn:
             cards = vgpu_cards.of_node(conn, node.id)
             held = [vgpu for vgpu in vgpus.of_node(conn, node.id) if vgpu.server is not None]
@@ -137,7 +137,7 @@ class VgpuProviders:
             amounts[key] = amounts.get(key, 0) + 1
         return Contribution(children, tuple((*key, amount) for key, amount in amounts.items()))
 
-    def reported(self, host: AgentHost, node: ComputeNode, uuids: Mapping[str, str]) -> None:
+    def reported(self, host: AgentHost, node: ComputeNode, uuids: Mapping[str, str], seen: Mapping[str, Seen]) -> None:
         """The report keeps the UUIDs; by them the card of an allocation is found."""
 
 
