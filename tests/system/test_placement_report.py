@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -42,9 +43,10 @@ class Bench:
         specs: Sequence[Mapping[str, Any]],
         *,
         report: bool = True,
+        **options: Any,
     ) -> None:
-        """The host is so from now on: its agent starts anew where its options changed."""
-        pci = {"device_spec": [dict(spec) for spec in specs], "report_in_placement": report}
+        """The host is so from now on: its agent starts anew where its options changed. ``options``: more of ``[pci]``."""
+        pci = {"device_spec": [dict(spec) for spec in specs], "report_in_placement": report, **options}
         self.hosts[name] = host(name, devices, config={"pci": pci})
         self.cloud.reload(cloud_of(self.hosts))
         self.settle(name)
@@ -65,13 +67,13 @@ class Bench:
         """One pass of the agent has come to its end."""
         self.cloud.update_resources(name)
 
-    def boot(self, name: str, alias: str, count: int = 1) -> str:
+    def boot(self, name: str, alias: str, count: int = 1, status: str = "ACTIVE") -> str:
         flavors = self.cloud.client.get("/flavors").json()["flavors"]
         wanted = f"{alias}{count}"
         known = [flavor["id"] for flavor in flavors if flavor["name"] == wanted]
         flavor = known[0] if known else self.cloud.flavor(wanted, {"pci_passthrough:alias": f"{alias}:{count}"})
         server = self.cloud.boot(flavor, availability_zone=f"nova:{name}")
-        self.cloud.wait(server, "ACTIVE")
+        self.cloud.wait(server, status)
         return server
 
     def delete(self, server: str) -> None:
@@ -320,6 +322,63 @@ def test_all_lines_removed_while_one_of_three_vfs_is_in_use(bench: Bench) -> Non
     bench.delete(server)
     bench.settle("empty")
     assert bench.totals("empty") == {}
+
+
+def test_case_86_one_time_use(bench: Bench) -> None:
+    bench.host("once", [gpu(0x17)], [{**T4, "one_time_use": True}])
+    card = bench.providers.tree("once")["once_0000:17:00.0"]
+    assert bench.providers.inventory(card) == {T4_CLASS: (1, 0)}
+    assert bench.providers.traits(card) == MANAGED | {"HW_PCI_ONE_TIME_USE"}
+    server = bench.boot("once", "GPU")
+    bench.settle("once")
+    assert bench.providers.inventory(card) == {T4_CLASS: (1, 1)}
+    assert bench.providers.usage(card) == {T4_CLASS: 1}
+    bench.delete(server)
+    bench.settle("once")
+    assert bench.providers.inventory(card) == {T4_CLASS: (1, 1)}
+    refused = bench.boot("once", "GPU", status="ERROR")
+    assert "No valid host was found" in bench.cloud.show(refused)["fault"]["message"]
+    # An operator's own tool lowers what is reserved.
+    bench.providers.set_reserved(card, T4_CLASS, 0)
+    bench.settle("once")
+    again = bench.boot("once", "GPU")
+    bench.delete(again)
+    # Or the device is said to be clean here.
+    path = f"{bench.cloud.url}/jetbridge/v1/hosts/once/devices/0000:17:00.0/clean"
+    assert bench.cloud.client.post(path).json() == {"state": "done"}
+    bench.settle("once")
+    assert bench.providers.inventory(card) == {T4_CLASS: (1, 0)}
+    bench.delete(bench.boot("once", "GPU"))
+
+
+def test_a_cleaner_brings_one_time_devices_back(bench: Bench, tmp_path: Path) -> None:
+    fails, log = tmp_path / "fails", tmp_path / "log"
+    script = tmp_path / "wipe"
+    script.write_text(f"#!/bin/sh\necho wiped $1 >>{log}\necho cannot wipe\ntest ! -e {fails}\n")
+    script.chmod(0o755)
+    bench.host("wiped", [gpu(0x17)], [{**T4, "one_time_use": True}], cleaner=str(script))
+    card = bench.providers.tree("wiped")["wiped_0000:17:00.0"]
+    fails.touch()
+    bench.delete(bench.boot("wiped", "GPU"))
+
+    def device() -> dict[str, Any]:
+        found = bench.cloud.client.get(f"{bench.cloud.url}/jetbridge/v1/devices", params={"host": "wiped"}).json()
+        (only,) = found["devices"]
+        return dict(only)
+
+    bench.cloud.until(lambda: (device()["cleaning"] or {}).get("state") == "failed", "the cleaner has failed", device)
+    assert device()["condition"] == "cleaning"
+    assert (device()["cleaning"]["exit_code"], device()["cleaning"]["output"]) == (1, "cannot wipe")
+    bench.settle("wiped")
+    assert bench.providers.inventory(card) == {T4_CLASS: (1, 1)}
+    fails.unlink()
+    path = f"{bench.cloud.url}/jetbridge/v1/hosts/wiped/devices/0000:17:00.0/clean"
+    assert bench.cloud.client.post(path).json() == {"state": "running"}
+    bench.cloud.until(lambda: device()["condition"] == "ok", "it is back", device)
+    assert log.read_text() == "wiped 0000:17:00.0\n" * 2
+    bench.settle("wiped")
+    assert bench.providers.inventory(card) == {T4_CLASS: (1, 0)}
+    bench.delete(bench.boot("wiped", "GPU"))
 
 
 def test_allocations_that_nobody_has_a_right_to_are_taken_back(bench: Bench) -> None:
