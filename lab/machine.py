@@ -25,7 +25,9 @@ from lab.kernel import l1_kernel
 
 SERVICE_PORT = 8774
 """Where the service listens in L1; ``Machine.port`` leads there."""
-START_SECONDS = 240
+START_SECONDS = 900
+PATIENCE = 600
+"""Seconds after which something in L1 is taken for stuck: on a machine with fifty busy processes a minute is short for ``virsh create``."""
 MEMORY_MB = 3072
 SLACK = 120
 """Seconds over a command's own that its answer may take when this machine is busy: L1's agent keeps the limit."""
@@ -53,14 +55,14 @@ class Machine:
 
     # --- commands ---
 
-    def run(self, command: str, *, timeout: float = 60, check: bool = True) -> str:
+    def run(self, command: str, *, timeout: float = PATIENCE, check: bool = True) -> str:
         """The output of a shell command in L1. Raises ``CommandFailed`` when its code isn't 0, unless ``check`` is False."""
         code, output = self.attempt(command, timeout=timeout)
         if check and code != 0:
             raise CommandFailed(f"in L1, {command!r} ended with {code}: {output.strip()}")
         return output
 
-    def attempt(self, command: str, *, timeout: float = 60) -> tuple[int, str]:
+    def attempt(self, command: str, *, timeout: float = PATIENCE) -> tuple[int, str]:
         """Exit code and output."""
         try:
             return self._send(command, timeout).result(timeout + SLACK)

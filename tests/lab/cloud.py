@@ -50,7 +50,7 @@ def wait_for(what: str, look: Callable[[], T | None], seconds: float = SECONDS, 
 def stop_service(machine: Machine) -> None:
     """Whatever its setup, as an operator stops it."""
     find = f"pgrep -f '[u]p --config-file {CONFIG} '"
-    machine.run(f"kill $({find}) 2>/dev/null; while {find}; do sleep 0.2; done", timeout=120)
+    machine.run(f"kill $({find}) 2>/dev/null; while {find}; do sleep 0.2; done")
 
 
 class Cloud:

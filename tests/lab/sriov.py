@@ -29,10 +29,8 @@ def make_vfs(machine: Machine) -> None:
             f"echo 1 >/sys/bus/pci/devices/{address}/reset",
             f"nvme virt-mgmt /dev/nvme0 -c {controller} -a 9 -n 0",
         ]
-    machine.run("\n".join([*lines, "udevadm settle"]), timeout=120)
+    machine.run("\n".join([*lines, "udevadm settle"]))
 
 
 def remove_vfs(machine: Machine) -> None:
-    machine.run(
-        f"echo 0 >{_FOLDER}/sriov_numvfs; echo 1 >{_FOLDER}/sriov_drivers_autoprobe; udevadm settle", timeout=60
-    )
+    machine.run(f"echo 0 >{_FOLDER}/sriov_numvfs; echo 1 >{_FOLDER}/sriov_drivers_autoprobe; udevadm settle")

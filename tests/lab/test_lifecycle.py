@@ -82,7 +82,6 @@ def test_libvirtd_restarts_under_a_guest(cloud: Cloud, boot: Boot, scenario: Sce
     process = cloud.machine.run(f"cat /run/libvirt/qemu/{guest.domain}.pid")
     cloud.machine.run(
         "kill $(pidof libvirtd); while pidof libvirtd; do sleep 0.2; done; libvirtd -d; until virsh -q uri; do sleep 0.5; done",
-        timeout=120,
     )
     assert cloud.machine.run(f"cat /run/libvirt/qemu/{guest.domain}.pid") == process
     cloud.state_is(guest.id, "ACTIVE")

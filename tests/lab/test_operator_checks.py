@@ -37,7 +37,7 @@ class TwoMachines:
         variables = "".join(f"export {name}={shlex.quote(value)}; " for name, value in self._exported.items())
         if re.search(r"\b(openstack|jetbridge xml) ", command):
             return self._clients.run(variables + command)
-        return self._machine.run(f"PATH={BIN}:$PATH; {variables}{command}", timeout=180, check=False).rstrip("\n")
+        return self._machine.run(f"PATH={BIN}:$PATH; {variables}{command}", check=False).rstrip("\n")
 
     def close(self) -> None:
         self._clients.close()
