@@ -68,8 +68,16 @@ class ProviderReport:
         self._told: frozenset[str] = frozenset()
 
     def check(self) -> None:
-        """Whether the host can be reported, as far as its rows tell. Raises the errors of the sources."""
-        self._facts()
+        """For a starting agent: whether the host can be reported, as far as its rows tell. Raises the errors of the sources.
+
+        A model whose devices were never reported has been switched on: until they are, the host takes no servers.
+        """
+        facts = self._facts()
+        new = set(facts.first.kinds.values()) - {record.kind for record in facts.records.values()}
+        if facts.node.reported and new:
+            self._host.database.write(
+                partial(compute_nodes.set_reported, compute_node_id=facts.node.id, reported=False)
+            )
 
     def run(self) -> None:
         """One pass. Raises ``JetbridgeError`` when it can't be done now; why is recorded."""

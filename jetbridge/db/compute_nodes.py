@@ -144,10 +144,10 @@ def set_probe_error(conn: Connection, compute_node_id: int, error: str | None) -
     conn.execute(compute_nodes.update().where(_t.id == compute_node_id).values(probe_error=error))
 
 
-def set_reported(conn: Connection, compute_node_id: int) -> None:
-    """The host's providers are in Placement from now on. Raises ``HostNotFound``."""
+def set_reported(conn: Connection, compute_node_id: int, reported: bool = True) -> None:
+    """Whether the host's providers are in Placement, from now on. Raises ``HostNotFound``."""
     lock(conn, compute_node_id)  # schedulers look again
-    conn.execute(compute_nodes.update().where(_t.id == compute_node_id).values(reported=True))
+    conn.execute(compute_nodes.update().where(_t.id == compute_node_id).values(reported=reported))
 
 
 def delete(conn: Connection, compute_node_id: int, *, now: datetime | None = None) -> None:
