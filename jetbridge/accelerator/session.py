@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import requests
-from keystoneauth1 import adapter, http_basic, identity, noauth, service_token, session
+from keystoneauth1 import adapter, http_basic, noauth, service_token, session
 from keystoneauth1.plugin import BaseAuthPlugin
 
 from jetbridge.config.settings import Settings
-from jetbridge.errors import InvalidConfiguration
+from jetbridge.placement.session import TIMEOUT_SECONDS, keystone_password, pooled_connection, require_options
 
-TIMEOUT_SECONDS = 60.0
-CONNECTIONS = 64
-"""As many as threads may ask at once; more wait for one."""
+GROUP = "cyborg"
 
 NEEDS_ENDPOINT = (
     "[cyborg]endpoint_override is not set, and this process has no accelerator service of its own: set it to that of `jetbridge api`, such as"
@@ -47,7 +44,7 @@ class OwnToken(BaseAuthPlugin):
 
 
 def embedded_adapter(url: str, issue: Callable[[], str], project: str) -> adapter.Adapter:
-    connection = _connection()
+    connection = pooled_connection()
     connection.trust_env = False  # a proxy for the world outside must not get an address of this process
     return _adapter(
         session.Session(auth=OwnToken(url, issue, project), session=connection, timeout=TIMEOUT_SECONDS), url
@@ -57,20 +54,13 @@ def embedded_adapter(url: str, issue: Callable[[], str], project: str) -> adapte
 def external_adapter(settings: Settings) -> adapter.Adapter:
     """Raises ``InvalidConfiguration`` naming what ``[cyborg]`` lacks."""
     verify = False if settings.cyborg_insecure else (settings.cyborg_cafile or True)
-    opened = session.Session(auth=_auth(settings), session=_connection(), verify=verify, timeout=TIMEOUT_SECONDS)
+    opened = session.Session(auth=_auth(settings), session=pooled_connection(), verify=verify, timeout=TIMEOUT_SECONDS)
     return _adapter(
         opened,
         settings.cyborg_endpoint_override,
         interface=list(settings.cyborg_valid_interfaces),
         region_name=settings.cyborg_region_name,
     )
-
-
-def _connection() -> requests.Session:
-    connection = requests.Session()
-    for scheme in ("http://", "https://"):
-        connection.mount(scheme, session.TCPKeepAliveAdapter(pool_connections=4, pool_maxsize=CONNECTIONS))
-    return connection
 
 
 def _adapter(opened: session.Session, endpoint: str | None, **more: Any) -> adapter.Adapter:
@@ -85,30 +75,13 @@ def _adapter(opened: session.Session, endpoint: str | None, **more: Any) -> adap
 
 def _auth(settings: Settings) -> BaseAuthPlugin:
     if settings.cyborg_auth_type == "password":
-        _require(settings, "auth_url", "username", "password", "project_name")
-        auth = identity.Password(
-            auth_url=settings.cyborg_auth_url or "",
-            username=settings.cyborg_username,
-            password=settings.cyborg_password,
-            project_name=settings.cyborg_project_name,
-            user_domain_name=settings.cyborg_user_domain_name,
-            project_domain_name=settings.cyborg_project_domain_name,
-        )
+        auth = keystone_password(settings, GROUP)
         # Cyborg lets only those bind and delete who also show a service's token.
         return service_token.ServiceTokenAuthWrapper(user_auth=auth, service_auth=auth)
-    _require(settings, "endpoint_override")
+    require_options(settings, GROUP, "endpoint_override")
     if settings.cyborg_auth_type == "http_basic":
-        _require(settings, "username", "password")
+        require_options(settings, GROUP, "username", "password")
         return http_basic.HTTPBasicAuth(
             settings.cyborg_endpoint_override, settings.cyborg_username, settings.cyborg_password
         )
     return noauth.NoAuth(settings.cyborg_endpoint_override)
-
-
-def _require(settings: Settings, *names: str) -> None:
-    missing = [name for name in names if not getattr(settings, f"cyborg_{name}")]
-    if missing:
-        raise InvalidConfiguration(
-            reason=f"[cyborg]auth_type = {settings.cyborg_auth_type} needs {' and '.join(missing)}: add"
-            f" {', '.join(f'{name} = ...' for name in missing)} to the section [cyborg] of a file jetbridge.conf"
-        )
