@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jetbridge.accelerator.profile import check_profile, devices_of
-from jetbridge.db import accelerators, arqs, compute_nodes, device_profiles
+from jetbridge.db import accelerators, arqs, compute_nodes, device_profiles, pci_devices
 from jetbridge.db.clock import utcnow
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
@@ -294,6 +294,7 @@ def _free_handles(conn: Connection, accelerator: Accelerator) -> tuple[list[Atta
     """Those that could be given now, and why others that nobody has can't."""
     if not accelerator.enabled:
         return [], f"{accelerator.name} is disabled"
+    devices = pci_devices.of_host(conn, accelerator.compute_node_id)
     free, why = [], None
     for handle in accelerator.handles:
         if handle.arq_uuid is not None:
@@ -301,7 +302,7 @@ def _free_handles(conn: Connection, accelerator: Accelerator) -> tuple[list[Atta
         if handle.condition is not AcceleratorCondition.OK:
             why = f"the state of {handle.address} is {handle.condition}"
             continue
-        owner = accelerators.owned_relative(conn, accelerator, handle.address)
+        owner = accelerators.owned_relative(devices, accelerator, handle.address)
         if owner is not None:
             why = f"{handle.address} can't be given while server {owner.instance_uuid} has {owner.address}, of the same card"
             continue

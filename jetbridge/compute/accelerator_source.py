@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from jetbridge.compute.host import AgentHost
 from jetbridge.compute.provider_source import Contribution
-from jetbridge.db import accelerators, arqs, compute_nodes, servers
+from jetbridge.db import accelerators, arqs, compute_nodes, pci_devices, servers
 from jetbridge.db.compute_nodes import ComputeNode
 from jetbridge.db.connection import Connection
 from jetbridge.model.accelerator import Accelerator, AcceleratorCondition
 from jetbridge.model.provider import Inventory, Provider, Seen
+from jetbridge.pci.device import PciDevice
 
 KIND = "accelerator"
 
@@ -23,8 +24,9 @@ class AcceleratorSource:
     def contribute(self, host: AgentHost, node: ComputeNode, seen: Mapping[str, Seen] | None) -> Contribution:
         with host.database.read() as conn:
             found = accelerators.of_host(conn, node.id)
+            devices = pci_devices.of_host(conn, node.id) if found else []
             heal = _heal(conn, found, node, seen) if found and seen else ()
-            return Contribution(tuple(_provider(conn, each) for each in found), heal=heal)
+        return Contribution(tuple(_provider(each, devices) for each in found), heal=heal)
 
     def reported(self, host: AgentHost, node: ComputeNode, uuids: Mapping[str, str], seen: Mapping[str, Seen]) -> None:
         """Writes which provider stands for each: binding finds them by it."""
@@ -41,7 +43,7 @@ class AcceleratorSource:
             host.database.write(write)
 
 
-def _provider(conn: Connection, accelerator: Accelerator) -> Provider:
+def _provider(accelerator: Accelerator, devices: Sequence[PciDevice]) -> Provider:
     """What can't be given away now, though nobody has it, is reserved: it is disabled, unknown, or a guest has something of its card in
     another way."""
     total = len(accelerator.handles)
@@ -51,7 +53,7 @@ def _provider(conn: Connection, accelerator: Accelerator) -> Provider:
         for handle in free
         if not accelerator.enabled
         or handle.condition is not AcceleratorCondition.OK
-        or accelerators.owned_relative(conn, accelerator, handle.address) is not None
+        or accelerators.owned_relative(devices, accelerator, handle.address) is not None
     ]
     return Provider(
         accelerator.name,
@@ -69,7 +71,7 @@ def _heal(
 ) -> tuple[tuple[str, str, str, int], ...]:
     """The allocations that servers of this host lack of what they have."""
     here = {server.uuid for server in servers.of_node(conn, node.id)}
-    owners = {arq.uuid: arq.instance_uuid for arq in arqs.listing(conn)}
+    owners = arqs.servers_of(conn, [handle.arq_uuid for each in found for handle in each.handles if handle.arq_uuid])
     held: dict[tuple[str, str, str], int] = {}
     for each in found:
         for handle in each.handles:

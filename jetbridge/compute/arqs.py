@@ -77,7 +77,9 @@ def drop_stray_accelerators(host: AgentHost, node: str, placed: frozenset[str], 
     """Give back what servers have here that are not here (any more): ``placed`` are, of ``domains`` the guests exist. Answers whether
     there was any."""
     with host.database.read() as conn:
-        rows = [row for row in server_arqs.everything(conn) if row.hostname == node]
+        rows = server_arqs.of_host(conn, node)
+        if not rows:
+            return False
         busy = {build.instance_uuid for build in builds.running(conn)}
     strays = sorted({row.instance_uuid for row in rows} - placed - domains - busy)
     dropped = False

@@ -174,13 +174,10 @@ def mark_relatives(conn: Connection, compute_node_id: int) -> None:
         pci_devices.save(conn, changed)
 
 
-def owned_relative(conn: Connection, accelerator: Accelerator, address: str) -> PciDevice | None:
-    """A device of ``pci_devices`` that a server owns and that keeps a function of ``accelerator`` from being given away: itself, its card,
+def owned_relative(devices: Iterable[PciDevice], accelerator: Accelerator, address: str) -> PciDevice | None:
+    """Of a host's ``devices`` one that a server owns and that keeps a function of ``accelerator`` from being given away: itself, its card,
     or a virtual function of it."""
-    for device in pci_devices.of_host(conn, accelerator.compute_node_id):
-        if device.owned and _related(device, address, accelerator.address):
-            return device
-    return None
+    return next((device for device in devices if device.owned and _related(device, address, accelerator.address)), None)
 
 
 def _related(device: PciDevice, address: str, card: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -67,9 +67,12 @@ def listing(
     return tuple(_arq(row, handles.get(row.uuid)) for row in rows)
 
 
-def lock(conn: Connection, uuid: str) -> None:
-    """Nobody else changes the request until this transaction ends."""
-    conn.execute(accelerator_requests.update().where(_t.uuid == uuid).values(updated_at=utcnow()))
+def servers_of(conn: Connection, uuids: Collection[str]) -> Mapping[str, str]:
+    """The server that each of the requests is bound for."""
+    if not uuids:
+        return {}
+    query = sa.select(_t.uuid, _t.instance_uuid).where(_t.uuid.in_(list(uuids)), _t.instance_uuid.is_not(None))
+    return {row.uuid: row.instance_uuid for row in conn.execute(query)}
 
 
 def change(conn: Connection, uuid: str, state: ArqState, *, now: datetime | None = None, **values: str | None) -> bool:

@@ -44,14 +44,10 @@ def of_server(conn: Connection, instance_uuid: str) -> tuple[ServerArq, ...]:
     return tuple(_arq(row) for row in conn.execute(query))
 
 
-def of_servers(conn: Connection, instance_uuids: Collection[str]) -> Mapping[str, tuple[ServerArq, ...]]:
-    found: dict[str, tuple[ServerArq, ...]] = {}
-    if instance_uuids:
-        for row in conn.execute(
-            sa.select(server_arqs).where(_t.instance_uuid.in_(list(instance_uuids))).order_by(_t.id)
-        ):
-            found[row.instance_uuid] = (*found.get(row.instance_uuid, ()), _arq(row))
-    return found
+def of_host(conn: Connection, hostname: str) -> tuple[ServerArq, ...]:
+    """Those that were bound there, or about to be."""
+    query = sa.select(server_arqs).where(_t.hostname == hostname).order_by(_t.id)
+    return tuple(_arq(row) for row in conn.execute(query))
 
 
 def everything(conn: Connection) -> tuple[ServerArq, ...]:
