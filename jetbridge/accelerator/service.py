@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jetbridge.accelerator.profile import check_profile, devices_of
-from jetbridge.db import accelerators, arqs, compute_nodes, device_profiles, pci_devices
+from jetbridge.db import accelerators, arqs, compute_nodes, device_profiles, pci_devices, servers
 from jetbridge.db.clock import utcnow
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
@@ -25,6 +25,7 @@ from jetbridge.model.accelerator import (
     DeviceProfile,
 )
 from jetbridge.model.context import RequestContext
+from jetbridge.model.server import TaskState
 
 logger = logging.getLogger(__name__)
 
@@ -187,7 +188,7 @@ class AcceleratorService:
 
     def delete(self, context: RequestContext, uuids: Sequence[str]) -> None:
         """Delete requests; those that are there are deleted even if others aren't. Raises ``NotFound`` for those at the end, and
-        ``Forbidden`` for one that is bound, unless a service asks (nothing is deleted then)."""
+        ``Forbidden`` for one that is bound, unless a service asks, ``Conflict`` while its server has it (nothing is deleted then)."""
         with self._database.read() as conn:
             for uuid in uuids:
                 try:
@@ -198,6 +199,7 @@ class AcceleratorService:
                     _require_service(
                         context, f"delete accelerator request {uuid}, which server {arq.instance_uuid} has"
                     )
+                    _refuse_in_use(conn, arq.instance_uuid)
         missing = [
             uuid
             for uuid in uuids
@@ -209,10 +211,12 @@ class AcceleratorService:
             raise NotFound(noun="Accelerator request", key=", ".join(missing))
 
     def delete_of_server(self, context: RequestContext, instance_uuid: str) -> None:
-        """All requests of a server; none: nothing happens. Raises ``Forbidden``."""
+        """All requests of a server; none: nothing happens. Raises ``Forbidden``, and ``Conflict`` while the server has them."""
         _require_service(context, "delete a server's accelerator requests")
         with self._database.read() as conn:
             mine = arqs.listing(conn, instance_uuid=instance_uuid)
+            if mine:
+                _refuse_in_use(conn, instance_uuid)
         for arq in mine:
             self._database.write(lambda conn, arq=arq: _delete(conn, arq.uuid, None))  # type: ignore[misc]
 
@@ -235,6 +239,15 @@ def _require_service(context: RequestContext, what: str) -> None:
         raise Forbidden(f"Policy doesn't allow to {what}: it needs the role {SERVICE_ROLE}, use the Compute API.")
 
 
+def _refuse_in_use(conn: Connection, instance_uuid: str | None) -> None:
+    """Whoever asks, and whatever roles: a device whose guest may run is nobody else's. Raises ``Conflict``."""
+    server = servers.get_many(conn, [instance_uuid]).get(instance_uuid) if instance_uuid else None
+    if server is None or server.compute_node_id is None or server.launched_at is None:
+        return
+    if server.task_state is not TaskState.DELETING:
+        raise Conflict(f"Server {server.uuid} has its accelerator requests as long as it is there: delete the server")
+
+
 # --- binding, inside one transaction ---
 
 
@@ -250,6 +263,7 @@ def _start(conn: Connection, bindings: Mapping[str, Binding | None]) -> None:
     for uuid, binding in bindings.items():
         arq = arqs.get(conn, uuid)
         if binding is None:
+            _refuse_in_use(conn, arq.instance_uuid)
             continue
         started = arqs.change(
             conn,

@@ -11,15 +11,17 @@ import pytest
 
 from jetbridge.accelerator.inventory import declared
 from jetbridge.accelerator.service import AcceleratorService, Binding, BoundEvent
-from jetbridge.db import accelerators, compute_nodes, pci_devices
+from jetbridge.db import accelerators, compute_nodes, pci_devices, servers
+from jetbridge.db.clock import utcnow
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
 from jetbridge.errors import Conflict, Forbidden, Invalid, NotFound
 from jetbridge.model.accelerator import Accelerator, Arq
 from jetbridge.model.context import RequestContext
+from jetbridge.model.server import TaskState
 from jetbridge.pci import device as life
 from jetbridge.pci.device import Condition, Status
-from tests.contract.db.rows import device, node
+from tests.contract.db.rows import device, node, server
 from tests.unit.accelerator.hosts import T4, report, specs
 
 PF, VF = "0000:81:00.0", "0000:81:10.0"
@@ -233,6 +235,30 @@ def test_an_owner_deletes_what_is_not_bound(stage: Stage) -> None:
     with pytest.raises(NotFound, match="unknown"):
         stage.service.delete(ANN, [arq.uuid, "unknown"])
     assert stage.service.list(ANN) == ()
+
+
+def test_what_a_server_has_is_taken_away_by_nobody(stage: Stage) -> None:
+    (card,) = stage.declare(report("0000:3b:00.0"))
+    (arq,) = stage.arqs(ANN)
+
+    def boot(conn: Connection) -> str:
+        made = servers.create(conn, server("s1", launched_at=utcnow()))
+        servers.place(conn, made.uuid, "gpu1", "gpu1", stage.node_id)
+        return made.uuid
+
+    uuid_ = stage.database.write(boot)
+    stage.bind([arq], [card.rp_uuid], uuid_)
+    for take in (
+        lambda: stage.service.delete(SERVICE, [arq.uuid]),
+        lambda: stage.service.delete_of_server(SERVICE, uuid_),
+        lambda: stage.service.bind(SERVICE, {arq.uuid: None}),
+    ):
+        with pytest.raises(Conflict, match="delete the server"):
+            take()
+    assert stage.state(arq) == "Bound"
+    stage.database.write(lambda conn: servers.update(conn, uuid_, task_state=TaskState.DELETING))
+    stage.service.delete_of_server(SERVICE, uuid_)
+    assert stage.service.list(ADMIN) == ()
 
 
 # --- profiles ---
