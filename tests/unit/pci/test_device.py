@@ -158,7 +158,7 @@ def test_owned_and_blocked(status: Status) -> None:
 def test_the_words_kept_in_the_table() -> None:
     """Operators query them, and rows outlive releases."""
     assert [*Status] == ["available", "claimed", "allocated", "unclaimable", "unavailable", "removed", "deleted"]
-    assert [*life.Condition] == ["ok", "cleaning", "held", "unknown", "lost"]
+    assert [*life.Condition] == ["ok", "cleaning", "held", "accelerator", "unknown", "lost"]
     assert [*DeviceType] == ["type-PCI", "type-PF", "type-VF", "vdpa"]
 
 
