@@ -8,7 +8,7 @@ demo: setup
 	@$(BIN)/jetbridge demo
 
 test: setup-test check
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2
 
 # The system tests once more, with every service in a process of its own.
 test-services: setup-test

@@ -184,7 +184,12 @@ class Cloud:
         return held
 
     def ledgers(self) -> dict[str, Any]:
-        """Everything that must be as it was after something that has no effect."""
+        """Everything that must be as it was after something that has no effect. Hosts are told to Placement in the background, which
+        marks their rows: that comes first."""
+        self.until(
+            lambda: not self.sql("SELECT id FROM compute_nodes WHERE deleted = 0 AND NOT reported"),
+            "hosts are reported",
+        )
         tables = ("pci_devices", "instances", "compute_nodes", "builds", "request_specs", "instance_extra", "services")
         rows: dict[str, Any] = {name: sorted(map(repr, self.sql(f"SELECT * FROM {name}"))) for name in tables}
         rows["services"] = self.sql("SELECT host, disabled, forced_down FROM services ORDER BY id")

@@ -28,12 +28,19 @@ logger = logging.getLogger(__name__)
 VERSION_TABLE = "alembic_version"
 
 
+class _Interrupted(DatabaseUnusable):
+    """There are tables and no revision: MariaDB commits every change of the schema by itself."""
+
+
 def upgrade(database: Database) -> bool:
     """True when anything had to be done. Raises ``DatabaseUnusable``."""
     scripts = _scripts()
     head = scripts.get_current_head()
-    if _stored_revision(database, scripts) == head:
-        return False
+    try:
+        if _stored_revision(database, scripts) == head:
+            return False
+    except _Interrupted:
+        pass  # or another process is in the middle of it: whoever holds the lock sees which
 
     def run(connection: Connection) -> bool:
         # Looked at again inside the transaction: another process may have been faster.
@@ -100,7 +107,7 @@ def _revision(database: Database, connection: Connection, scripts: ScriptDirecto
     except CommandError:
         known = False
     if revision is None and ours and not tables - metadata.tables.keys() - {VERSION_TABLE}:
-        raise DatabaseUnusable(
+        raise _Interrupted(
             url=database.shown_url,
             reason="its first upgrade was interrupted and nothing can be in it yet; drop and create the database, then upgrade again",
         )
