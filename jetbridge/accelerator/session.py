@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from keystoneauth1 import adapter, http_basic, noauth, service_token, session
+from keystoneauth1 import adapter, noauth, service_token, session
 from keystoneauth1.plugin import BaseAuthPlugin
 
 from jetbridge.config.settings import Settings
-from jetbridge.placement.session import TIMEOUT_SECONDS, keystone_password, pooled_connection, require_options
+from jetbridge.sessions import (
+    TIMEOUT_SECONDS,
+    basic_auth,
+    keystone_password,
+    pooled_connection,
+    require_options,
+    verify,
+)
 
 GROUP = "cyborg"
 
@@ -17,11 +24,6 @@ NEEDS_ENDPOINT = (
     "[cyborg]endpoint_override is not set, and this process has no accelerator service of its own: set it to that of `jetbridge api`, such as"
     " http://API-HOST:8774/accelerator/v2, or of another Cyborg, in a file jetbridge.conf"
 )
-
-
-def is_external(settings: Settings) -> bool:
-    """Whether the options name a service that another process runs."""
-    return settings.cyborg_endpoint_override is not None or settings.cyborg_auth_url is not None
 
 
 class OwnToken(BaseAuthPlugin):
@@ -53,8 +55,9 @@ def embedded_adapter(url: str, issue: Callable[[], str], project: str) -> adapte
 
 def external_adapter(settings: Settings) -> adapter.Adapter:
     """Raises ``InvalidConfiguration`` naming what ``[cyborg]`` lacks."""
-    verify = False if settings.cyborg_insecure else (settings.cyborg_cafile or True)
-    opened = session.Session(auth=_auth(settings), session=pooled_connection(), verify=verify, timeout=TIMEOUT_SECONDS)
+    opened = session.Session(
+        auth=_auth(settings), session=pooled_connection(), verify=verify(settings, GROUP), timeout=TIMEOUT_SECONDS
+    )
     return _adapter(
         opened,
         settings.cyborg_endpoint_override,
@@ -80,8 +83,5 @@ def _auth(settings: Settings) -> BaseAuthPlugin:
         return service_token.ServiceTokenAuthWrapper(user_auth=auth, service_auth=auth)
     require_options(settings, GROUP, "endpoint_override")
     if settings.cyborg_auth_type == "http_basic":
-        require_options(settings, GROUP, "username", "password")
-        return http_basic.HTTPBasicAuth(
-            settings.cyborg_endpoint_override, settings.cyborg_username, settings.cyborg_password
-        )
+        return basic_auth(settings, GROUP)
     return noauth.NoAuth(settings.cyborg_endpoint_override)

@@ -8,13 +8,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from keystoneauth1 import exceptions as auth_errors
-from keystoneauth1 import http_basic, identity, noauth, session
+from keystoneauth1 import noauth, session
 from keystoneauth1.plugin import BaseAuthPlugin
 
 from jetbridge.config.settings import Settings
 from jetbridge.errors import (
     Invalid,
-    InvalidConfiguration,
     NetworkServiceFailed,
     NotFound,
     NotSupported,
@@ -24,11 +23,9 @@ from jetbridge.errors import (
 from jetbridge.model.network import DEVICE_OWNER, Binding, Network, NewPort, Port
 from jetbridge.pci.port import VnicType, without_binding
 from jetbridge.pci.request import NumaPolicy
+from jetbridge.sessions import basic_auth, keystone_password, require_options, verify
 
-
-def is_configured(settings: Settings) -> bool:
-    """Whether ``[neutron]`` names a Network service."""
-    return settings.neutron_endpoint_override is not None or settings.neutron_auth_url is not None
+GROUP = "neutron"
 
 
 class NeutronPorts:
@@ -148,8 +145,9 @@ class NeutronPorts:
         with self._guard:
             if self._proxy is None:
                 settings = self._settings
-                verify = False if settings.neutron_insecure else (settings.neutron_cafile or True)
-                made = session.Session(auth=self._auth, verify=verify, timeout=settings.neutron_timeout)
+                made = session.Session(
+                    auth=self._auth, verify=verify(settings, GROUP), timeout=settings.neutron_timeout
+                )
                 connection = Connection(
                     session=made,
                     region_name=settings.neutron_region_name,
@@ -161,31 +159,12 @@ class NeutronPorts:
 
 
 def _auth(settings: Settings) -> BaseAuthPlugin:
-    kind, endpoint = settings.neutron_auth_type, settings.neutron_endpoint_override
-    if kind == "password":
-        _require(settings, "auth_url", "username", "password", "project_name")
-        return identity.Password(
-            auth_url=settings.neutron_auth_url or "",
-            username=settings.neutron_username,
-            password=settings.neutron_password,
-            project_name=settings.neutron_project_name,
-            user_domain_name=settings.neutron_user_domain_name,
-            project_domain_name=settings.neutron_project_domain_name,
-        )
-    _require(settings, "endpoint_override")
-    if kind == "http_basic":
-        _require(settings, "username", "password")
-        return http_basic.HTTPBasicAuth(endpoint, settings.neutron_username, settings.neutron_password)
-    return noauth.NoAuth(endpoint=endpoint)
-
-
-def _require(settings: Settings, *names: str) -> None:
-    missing = [name for name in names if not getattr(settings, f"neutron_{name}")]
-    if missing:
-        raise InvalidConfiguration(
-            reason=f"[neutron]auth_type = {settings.neutron_auth_type} needs {' and '.join(missing)}: add"
-            f" {', '.join(f'{name} = ...' for name in missing)} to the section [neutron]"
-        )
+    if settings.neutron_auth_type == "password":
+        return keystone_password(settings, GROUP)
+    require_options(settings, GROUP, "endpoint_override")
+    if settings.neutron_auth_type == "http_basic":
+        return basic_auth(settings, GROUP)
+    return noauth.NoAuth(endpoint=settings.neutron_endpoint_override)
 
 
 def _held(binding: Binding) -> dict[str, Any]:

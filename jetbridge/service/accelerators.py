@@ -13,7 +13,7 @@ from functools import partial
 from jetbridge.accelerator import events
 from jetbridge.accelerator.client import AcceleratorClient
 from jetbridge.accelerator.service import SERVICE_ROLE, AcceleratorService, BoundEvent
-from jetbridge.accelerator.session import embedded_adapter, external_adapter, is_external
+from jetbridge.accelerator.session import GROUP, embedded_adapter, external_adapter
 from jetbridge.api.app import create_accelerator_door
 from jetbridge.api.auth import Authenticator, PasswordEntry, Principal, stable_id
 from jetbridge.config.settings import Settings
@@ -22,6 +22,7 @@ from jetbridge.journey.seams import Seams
 from jetbridge.model.context import RequestContext
 from jetbridge.rpc.bus import Bus
 from jetbridge.service.http import HttpServer
+from jetbridge.sessions import is_configured
 
 OURSELVES = Principal(
     user_id=stable_id("user", "jetbridge"),
@@ -64,7 +65,7 @@ class OwnDoor:
 
 def external_client(settings: Settings, seams: Seams) -> AcceleratorClient | None:
     """None: the options name no service."""
-    return AcceleratorClient(external_adapter(settings), seams) if is_external(settings) else None
+    return AcceleratorClient(external_adapter(settings), seams) if is_configured(settings, GROUP) else None
 
 
 def _token(authenticator: Authenticator) -> str:

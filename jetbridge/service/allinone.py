@@ -14,13 +14,14 @@ from jetbridge.db.clock import utcnow
 from jetbridge.db.engine import Database
 from jetbridge.model.events import EventSink, no_events
 from jetbridge.pci.alias import parse_aliases
-from jetbridge.placement.session import is_external
+from jetbridge.placement.session import GROUP as PLACEMENT
 from jetbridge.rpc.inprocess import InProcessBus
 from jetbridge.scheduler.manager import SchedulerManager
 from jetbridge.service.front import open_front
 from jetbridge.service.http import HttpServer
 from jetbridge.service.placement import EmbeddedPlacement, Spawn, spawn_process
 from jetbridge.service.process import HOUR, Process
+from jetbridge.sessions import is_configured
 from jetbridge.steps.runtime import Observer, nobody
 
 
@@ -55,7 +56,7 @@ class AllInOne(Process):
         self._open_log(self.state.log)
         server = HttpServer(self._listen, self._port)
         self._undo.callback(server.stop)
-        if not is_external(settings):
+        if not is_configured(settings, PLACEMENT):
             self.embedded = EmbeddedPlacement(
                 settings,
                 self.state.placement_database,

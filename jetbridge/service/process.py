@@ -28,7 +28,8 @@ from jetbridge.journey.seams import Seams
 from jetbridge.journey.tracing import Tracing
 from jetbridge.model.events import EventSink, no_events
 from jetbridge.model.span import Span
-from jetbridge.network.neutron import NeutronPorts, is_configured
+from jetbridge.network.neutron import GROUP as NEUTRON
+from jetbridge.network.neutron import NeutronPorts
 from jetbridge.network.ports import Ports
 from jetbridge.placement.client import PlacementClient
 from jetbridge.placement.session import Endpoint, placement_adapter
@@ -41,6 +42,7 @@ from jetbridge.service.owners import gone_owners, new_owner
 from jetbridge.service.placement import EmbeddedPlacement
 from jetbridge.service.statedir import StateDir
 from jetbridge.service.ticker import Ticker
+from jetbridge.sessions import is_configured
 from jetbridge.steps.runtime import Observer, nobody
 
 logger = logging.getLogger(__name__)
@@ -107,7 +109,7 @@ class Process:
     @cached_property
     def neutron(self) -> Ports | None:
         """The Network service of the options; None: networks and ports are our own. Raises ``InvalidConfiguration``."""
-        return NeutronPorts(self.settings) if is_configured(self.settings) else None
+        return NeutronPorts(self.settings) if is_configured(self.settings, NEUTRON) else None
 
     # --- what is opened, in this order; stopping goes the other way ---
 

@@ -11,12 +11,13 @@ from jetbridge.db import services
 from jetbridge.db.clock import utcnow
 from jetbridge.db.engine import Database
 from jetbridge.errors import InvalidConfiguration, NotFound
-from jetbridge.placement.session import is_external
+from jetbridge.placement.session import GROUP as PLACEMENT
 from jetbridge.rpc.bus import Bus
 from jetbridge.rpc.oslo import OsloBus
 from jetbridge.rpc.tls import Tls
 from jetbridge.service.process import Process
 from jetbridge.service.statedir import numbered
+from jetbridge.sessions import is_configured
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class SeparateProcess(Process):
                 reason=f"[DEFAULT]transport_url is not set, and jetbridge {self.role} reaches the other services over RabbitMQ: write "
                 "transport_url = rabbit://USER:PASSWORD@HOST:5672/ in a file jetbridge.conf, or run `jetbridge up`, which needs none"
             )
-        if self.asks_placement and not is_external(self.settings):
+        if self.asks_placement and not is_configured(self.settings, PLACEMENT):
             raise InvalidConfiguration(
                 reason=f"[placement]endpoint_override is not set, and jetbridge {self.role} needs the Placement that all services share: run"
                 " `jetbridge placement` on one machine, or use the one that is there, and write endpoint_override = http://HOST:8778 in the"
