@@ -18,7 +18,7 @@ from jetbridge.errors import BuildAborted, HypervisorError, JetbridgeError
 from jetbridge.model.accelerator import ArqState, AttachType, ServerArq
 from jetbridge.model.context import RequestContext
 from jetbridge.model.server import Server
-from jetbridge.virt.mdev_xml import mdev_name_of, mdev_xml, pci_node_name
+from jetbridge.virt.node_xml import mdev_name_of, mdev_xml, pci_node_name
 
 logger = logging.getLogger(__name__)
 
@@ -177,7 +177,7 @@ def _make_mdevs(host: AgentHost, context: RequestContext, server: Server) -> Non
             )
         parent = pci_node_name(str(address_of(row.attach_info)))
         with host.library(context, "create_mdev", server.uuid, parent=parent, uuid=row.handle_uuid):
-            host.connection.create_mdev(mdev_xml(parent, row.attach_info.get("asked_type", ""), row.handle_uuid))
+            host.connection.create_mdev(mdev_xml(row.handle_uuid, parent, row.attach_info.get("asked_type", "")))
 
 
 def _remove_mdevs(host: AgentHost, context: RequestContext | None, rows: Sequence[ServerArq]) -> None:

@@ -19,7 +19,8 @@ from jetbridge.mdev.values import HostVgpus, Instance, Kind, State, Vgpu
 from jetbridge.model.context import RequestContext
 from jetbridge.model.verdict import Selection
 from jetbridge.virt.guest import GuestVgpu
-from jetbridge.virt.vgpus import NO_TYPE, current_type, mdev_xml, type_file, vendor_number
+from jetbridge.virt.node_xml import mdev_xml
+from jetbridge.virt.vgpus import NO_TYPE, current_type, type_file, vendor_number
 
 logger = logging.getLogger(__name__)
 

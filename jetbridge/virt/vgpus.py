@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from lxml import etree
-
 from jetbridge.mdev.values import HostVgpus, Instance, Kind, Offer, Parent
 from jetbridge.pci.device import DeviceType
 from jetbridge.virt.children import PCI_DEVICES
@@ -127,13 +125,3 @@ class _Reader:
             match = _LIMIT.search(text)
             self._limits[card, kind] = int(match[1]) if match else None
         return self._limits[card, kind]
-
-
-def mdev_xml(uuid: str, parent: str, type_id: str) -> str:
-    """The node device to define (https://libvirt.org/formatnode.html). ``parent``: its node device's name."""
-    device = etree.Element("device")
-    etree.SubElement(device, "parent").text = parent
-    capability = etree.SubElement(device, "capability", type="mdev")
-    etree.SubElement(capability, "type", id=type_id)
-    etree.SubElement(capability, "uuid").text = uuid
-    return etree.tostring(device, encoding="unicode", pretty_print=True)

@@ -10,6 +10,7 @@ from xml.sax.saxutils import escape, quoteattr
 from lxml import etree
 
 from jetbridge.model.fleet import MdevTypeSpec
+from jetbridge.virt.node_xml import pci_node_name
 from jetbridge.virt.pci_names import PRODUCTS, VENDORS
 from jetbridge.virt.xml import parse_xml
 
@@ -38,10 +39,6 @@ class Function:
     bridge: bool = False
 
 
-def node_name(address: str) -> str:
-    return "pci_" + address.replace(":", "_").replace(".", "_")
-
-
 def computer_document(host: str, uuid: str) -> str:
     return f"""<device>
   <name>computer</name>
@@ -66,7 +63,7 @@ def pci_document(function: Function) -> str:
     names = PRODUCTS.get((function.vendor_id, function.product_id))
     lines = [
         "<device>",
-        f"  <name>{node_name(function.address)}</name>",
+        f"  <name>{pci_node_name(function.address)}</name>",
         f"  <path>{function.path}</path>",
         f"  <parent>{function.parent}</parent>",
         *_driver(function.driver),
@@ -152,7 +149,7 @@ def net_document(function: Function, interface: str, mac: str) -> str:
     return f"""<device>
   <name>net_{interface}_{mac.replace(":", "_")}</name>
   <path>{function.path}/net/{interface}</path>
-  <parent>{node_name(function.address)}</parent>
+  <parent>{pci_node_name(function.address)}</parent>
   <capability type='net'>
     <interface>{interface}</interface>
     <address>{mac}</address>
@@ -167,7 +164,7 @@ def vdpa_document(function: Function, number: int) -> str:
     return f"""<device>
   <name>vdpa_vdpa{number}</name>
   <path>{function.path}/vdpa{number}</path>
-  <parent>{node_name(function.address)}</parent>
+  <parent>{pci_node_name(function.address)}</parent>
   <driver>
     <name>vhost_vdpa</name>
   </driver>

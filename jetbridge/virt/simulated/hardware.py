@@ -16,13 +16,13 @@ from pathlib import Path
 
 from jetbridge.errors import InvalidFleet, InvalidNodeDevice
 from jetbridge.model.fleet import FleetDevice, FleetHost, MdevTypeSpec, VgpuTypeSpec, vf_address
+from jetbridge.virt.node_xml import pci_node_name
 from jetbridge.virt.nodedev import NodeDevice, PciFunction, parse_node_device
 from jetbridge.virt.pci_names import BRIDGE, default_class
 from jetbridge.virt.simulated.documents import (
     Function,
     computer_document,
     net_document,
-    node_name,
     pci_document,
     vdpa_document,
     with_available,
@@ -306,7 +306,7 @@ def _function(draft: _Draft, drafts: Mapping[str, _Draft], group: int, members: 
         vendor_id=draft.vendor_id,
         product_id=draft.product_id,
         class_code=draft.class_code,
-        parent=node_name(above[-1]) if above else "computer",
+        parent=pci_node_name(above[-1]) if above else "computer",
         path="/".join([f"/sys/devices/pci{root_bus}", *above, draft.address]),
         numa_node=device.numa_node,
         iommu_group=group,

@@ -8,8 +8,9 @@ import pytest
 from lxml import etree
 
 from jetbridge.mdev.values import HostVgpus, Instance, Kind, Offer, Parent
+from jetbridge.virt.node_xml import mdev_xml
 from jetbridge.virt.simulated import SimulatedConnection, SimulatedHostFiles
-from jetbridge.virt.vgpus import VgpuFacts, current_type, host_vgpus, mdev_xml, vendor_number
+from jetbridge.virt.vgpus import VgpuFacts, current_type, host_vgpus, vendor_number
 from tests.unit.virt.fleets import LAB, opened
 from tests.unit.virt.simulated.test_vgpus import CARD, VENDOR, VF, mdev
 

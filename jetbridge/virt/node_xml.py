@@ -1,4 +1,5 @@
-"""Mediated devices as libvirt's node devices (https://libvirt.org/formatnode.html): to make one, and to find one."""
+"""Node devices as libvirt writes them (https://libvirt.org/formatnode.html): what a PCI function's is called, a mediated device's to make it
+and to find it."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ from lxml import etree
 from jetbridge.virt.nodedev import parse_node_device
 
 
-def mdev_xml(parent: str, type_id: str, uuid: str) -> str:
-    """Of the node device ``parent``, for ``HypervisorConnection.create_mdev``."""
+def mdev_xml(uuid: str, parent: str, type_id: str) -> str:
+    """``parent``: its node device's name. For ``HypervisorConnection.create_mdev``."""
     root = etree.Element("device")
     etree.SubElement(root, "parent").text = parent
     capability = etree.SubElement(root, "capability", type="mdev")
