@@ -5,22 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from jetbridge.api.guards import check_listen
-from jetbridge.conductor.gone_hosts import answer_for_gone_hosts
-from jetbridge.conductor.manager import ConductorManager
-from jetbridge.conductor.reconcile import reconcile_unplaced
 from jetbridge.config.fleet import Fleet
 from jetbridge.config.settings import Settings
-from jetbridge.db.clock import utcnow
 from jetbridge.db.engine import Database
 from jetbridge.model.events import EventSink, no_events
 from jetbridge.pci.alias import parse_aliases
 from jetbridge.placement.session import GROUP as PLACEMENT
 from jetbridge.rpc.inprocess import InProcessBus
 from jetbridge.scheduler.manager import SchedulerManager
+from jetbridge.service.conducting import Conducting
 from jetbridge.service.front import open_front
 from jetbridge.service.http import HttpServer
 from jetbridge.service.placement import EmbeddedPlacement, Spawn, spawn_process
-from jetbridge.service.process import HOUR, Process
+from jetbridge.service.process import Process
 from jetbridge.sessions import is_configured
 from jetbridge.steps.runtime import Observer, nobody
 
@@ -73,38 +70,16 @@ class AllInOne(Process):
         self._open_placement()
         self._open_accelerators(embedded=True)
         self._open_bus(lambda executor: InProcessBus(executor, self.seams))
-        self._serve_brain()
+        conducting = self._serve_brain()
         self._open_agents(hold=lambda name: None, part=lambda fleet: fleet)
-        self._reconcile(starting=True)
-        self.ticker.add("requests", max(settings.update_resources_interval, 1), self._reconcile)
-        self.ticker.add("purge", HOUR, self._purge, after=60)
+        conducting.reconcile(starting=True)
+        self._look_after(conducting)
         self._live()
         return open_front(self, server, self._listen, aliases, self._undo.callback)
 
-    def _serve_brain(self) -> None:
+    def _serve_brain(self) -> Conducting:
         self._register(self.host_name, ("nova-conductor", "conductor"), ("nova-scheduler", "scheduler"))
         self.bus.serve("scheduler", SchedulerManager(self.database, self.settings).handlers())
-        self._conductor = ConductorManager(
-            self.database,
-            self.bus,
-            self.settings,
-            owner=self._owner,
-            now=utcnow,
-            bindings=self.bindings,
-            observe=self._observe,
-        )
-        self.bus.serve("conductor", self._conductor.handlers())
-
-    def _reconcile(self, *, starting: bool = False) -> None:
-        """``starting``: give an answer to the requests that an earlier process left."""
-        self._heartbeat()  # a machine that slept must not take itself for dead
-        reconcile_unplaced(
-            self.database,
-            now=utcnow,
-            service_down_time=self.settings.service_down_time,
-            gone_owners=self._gone_owners(),
-            starting=starting,
-            bindings=self.bindings,
-        )
-        self._conductor.send_again()
-        answer_for_gone_hosts(self.database, now=utcnow, service_down_time=self.settings.service_down_time)
+        conducting = self._conducting()
+        self.bus.serve("conductor", conducting.handlers())
+        return conducting

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from jetbridge.conductor.gone_hosts import answer_for_gone_hosts
-from jetbridge.conductor.manager import ConductorManager
-from jetbridge.conductor.reconcile import reconcile_unplaced
-from jetbridge.db.clock import utcnow
-from jetbridge.service.process import HOUR
 from jetbridge.service.separate import SeparateProcess
 
 
@@ -18,30 +13,9 @@ class ConductorProcess(SeparateProcess):
     def _start(self) -> str:
         self._open()
         self._register(self.name, ("nova-conductor", "conductor"))
-        self._manager = ConductorManager(
-            self.database,
-            self.bus,
-            self.settings,
-            owner=self._owner,
-            now=utcnow,
-            bindings=self.bindings,
-            observe=self._observe,
-        )
-        self._reconcile()
-        self.ticker.add("requests", max(self.settings.update_resources_interval, 1), self._reconcile)
-        self.ticker.add("purge", HOUR, self._purge, after=60)
+        conducting = self._conducting()
+        conducting.reconcile()
+        self._look_after(conducting)
         self._live()
-        self.bus.serve("conductor", self._manager.handlers())
+        self.bus.serve("conductor", conducting.handlers())
         return self.name
-
-    def _reconcile(self) -> None:
-        self._heartbeat()  # a machine that slept must not take itself for dead
-        reconcile_unplaced(
-            self.database,
-            now=utcnow,
-            service_down_time=self.settings.service_down_time,
-            gone_owners=self._gone_owners(),
-            bindings=self.bindings,
-        )
-        self._manager.send_again()
-        answer_for_gone_hosts(self.database, now=utcnow, service_down_time=self.settings.service_down_time)

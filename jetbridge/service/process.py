@@ -37,6 +37,7 @@ from jetbridge.placement.transport import Transport
 from jetbridge.rpc.bus import Bus
 from jetbridge.service.accelerators import OwnDoor, embedded_service, external_client
 from jetbridge.service.agents import AgentKit, Agents, FleetAgents, fleet_settings, local_agent
+from jetbridge.service.conducting import Conducting
 from jetbridge.service.logs import log_to_file, stop_logging
 from jetbridge.service.owners import gone_owners, new_owner
 from jetbridge.service.placement import EmbeddedPlacement
@@ -202,7 +203,25 @@ class Process:
         fleet.start()
         return fleet
 
+    def _conducting(self) -> Conducting:
+        """The conductor of this process, not yet served."""
+        return Conducting(
+            self.database,
+            self.bus,
+            self.settings,
+            self.bindings,
+            owner=self._owner,
+            observe=self._observe,
+            heartbeat=self._heartbeat,
+            gone_owners=self._gone_owners,
+        )
+
     # --- again and again ---
+
+    def _look_after(self, conducting: Conducting) -> None:
+        """What one conductor at least has to do again and again."""
+        self.ticker.add("requests", max(self.settings.update_resources_interval, 1), conducting.reconcile)
+        self.ticker.add("purge", HOUR, self._purge, after=60)
 
     def _live(self) -> None:
         """Signs of life from now on."""

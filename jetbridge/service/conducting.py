@@ -1,0 +1,58 @@
+"""The conductor of a process, whether it has that process to itself or not: what it serves, and what it looks after again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from jetbridge.accelerator.bindings import ServerBindings
+from jetbridge.conductor.gone_hosts import answer_for_gone_hosts
+from jetbridge.conductor.manager import ConductorManager
+from jetbridge.conductor.reconcile import reconcile_unplaced
+from jetbridge.config.settings import Settings
+from jetbridge.db.clock import utcnow
+from jetbridge.db.engine import Database
+from jetbridge.rpc.bus import Bus, Handler
+from jetbridge.steps.runtime import Observer
+
+
+class Conducting:
+    """``owner`` names the process; ``heartbeat`` gives its sign of life; ``gone_owners`` are processes that have given none for long."""
+
+    def __init__(
+        self,
+        database: Database,
+        bus: Bus,
+        settings: Settings,
+        bindings: ServerBindings,
+        *,
+        owner: str,
+        observe: Observer,
+        heartbeat: Callable[[], None],
+        gone_owners: Callable[[], Collection[str]],
+    ) -> None:
+        self._database = database
+        self._settings = settings
+        self._bindings = bindings
+        self._heartbeat = heartbeat
+        self._gone_owners = gone_owners
+        self._manager = ConductorManager(
+            database, bus, settings, owner=owner, now=utcnow, bindings=bindings, observe=observe
+        )
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """For ``Bus.serve("conductor", ...)``."""
+        return self._manager.handlers()
+
+    def reconcile(self, *, starting: bool = False) -> None:
+        """``starting``: no other conductor can be at work, so that requests left by an earlier process get an answer at once."""
+        self._heartbeat()  # a machine that slept must not take itself for dead
+        reconcile_unplaced(
+            self._database,
+            now=utcnow,
+            service_down_time=self._settings.service_down_time,
+            gone_owners=self._gone_owners(),
+            starting=starting,
+            bindings=self._bindings,
+        )
+        self._manager.send_again()
+        answer_for_gone_hosts(self._database, now=utcnow, service_down_time=self._settings.service_down_time)
