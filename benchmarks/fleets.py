@@ -13,7 +13,7 @@ from jetbridge.model.request_spec import RequestSpec
 from jetbridge.numa.topology import HostCell, HostTopology, PagePool
 from jetbridge.pci.device import DeviceType
 from jetbridge.pci.pool import Group, Level, Pool
-from jetbridge.pci.request import PciRequest
+from jetbridge.pci.request import PciRequest, requests_to_json
 
 GPU = {"vendor_id": "10de", "product_id": "1eb8"}
 CONTEXT = RequestContext(ADMIN_ID, ADMIN_ID, frozenset({"admin"}), "req-bench")
@@ -142,11 +142,6 @@ def cell_for_peer(one: HostCell) -> dict[str, Any]:
 
 
 def request_for_peer(request: PciRequest) -> dict[str, Any]:
-    return {
-        "count": request.count,
-        "spec": [dict(properties) for properties in request.spec],
-        "alias_name": request.alias_name,
-        "request_id": request.request_id,
-        "requester_id": request.requester_id,
-        "numa_policy": request.numa_policy.value if request.numa_policy else None,
-    }
+    """As the product stores it."""
+    (stored,) = requests_to_json([request])["requests"]
+    return dict(stored)

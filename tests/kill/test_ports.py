@@ -14,19 +14,10 @@ from jetbridge.compute.registry import FLOWS
 from jetbridge.network.embedded import network_id
 from jetbridge.steps.runtime import Moment
 from tests.system.child import Death, MortalCloud
-from tests.system.cloud import host
+from tests.system.cloud import VF_CARD, VF_SPEC, host
 from tests.system.invariants import Journals, check_at_rest
 
-CARD = {
-    "address": "0000:a1:00.0",
-    "vendor_id": "15b3",
-    "product_id": "101d",
-    "driver": "mlx5_core",
-    "interface": "p0",
-    "pf": {"vfs": 2, "max_vfs": 8, "vf_product_id": "101e", "vf_interface": "p0v"},
-}
-SPEC = [{"vendor_id": "15b3", "product_id": "101e", "physical_network": "n1"}]
-FLEET = {"hosts": [host("h1", [CARD])], "config": {"pci": {"device_spec": SPEC}}}
+FLEET = {"hosts": [host("h1", [VF_CARD])], "config": {"pci": {"device_spec": VF_SPEC}}}
 MOMENTS = {
     flow: [Death(step.name, moment) for step in FLOWS[flow] for moment in Moment] for flow in ("attach", "detach")
 }

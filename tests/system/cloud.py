@@ -33,6 +33,20 @@ def gpu(bus: int, numa_node: int | None = None, **more: Any) -> dict[str, Any]:
     return entry if numa_node is None else {**entry, "numa_node": numa_node}
 
 
+VF_CARD = {
+    "address": "0000:a1:00.0",
+    "vendor_id": "15b3",
+    "product_id": "101d",
+    "driver": "mlx5_core",
+    "interface": "p0",
+    "pf": {"vfs": 2, "max_vfs": 8, "vf_product_id": "101e", "vf_interface": "p0v"},
+}
+"""A network card with two VFs."""
+
+VF_SPEC = [{"vendor_id": "15b3", "product_id": "101e", "physical_network": "n1"}]
+"""The device_spec that gives its VFs to ports on the physical network n1."""
+
+
 def host(name: str, devices: Sequence[Mapping[str, Any]], **more: Any) -> dict[str, Any]:
     return {"name": name, "vcpus": 64, "memory_mb": 262144, "devices": list(devices), **more}
 

@@ -10,20 +10,11 @@ from lxml import etree
 
 from jetbridge.config.settings import Settings
 from tests.servers.neutron import Neutron, neutron
-from tests.system.cloud import Cloud, host, running
+from tests.system.cloud import VF_CARD, VF_SPEC, Cloud, host, running
 from tests.system.invariants import check_at_rest as at_rest
 
-CARD = {
-    "address": "0000:a1:00.0",
-    "vendor_id": "15b3",
-    "product_id": "101d",
-    "driver": "mlx5_core",
-    "interface": "p0",
-    "pf": {"vfs": 2, "max_vfs": 8, "vf_product_id": "101e", "vf_interface": "p0v"},
-}
-SPEC = [{"vendor_id": "15b3", "product_id": "101e", "physical_network": "n1"}]
-HOSTS = [host(name, [CARD], networks=["br-int"]) for name in ("h1", "h2")]
-FLEET = {"hosts": HOSTS, "config": {"pci": {"device_spec": SPEC}}}
+HOSTS = [host(name, [VF_CARD], networks=["br-int"]) for name in ("h1", "h2")]
+FLEET = {"hosts": HOSTS, "config": {"pci": {"device_spec": VF_SPEC}}}
 
 
 def check_at_rest(cloud: Cloud) -> None:

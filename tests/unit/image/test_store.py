@@ -13,16 +13,9 @@ from jetbridge.errors import Conflict, Invalid, JetbridgeError, NotFound, TooLar
 from jetbridge.image import tiny
 from jetbridge.image.store import TINY_ID, ImageDirectory
 from jetbridge.model.image import Image, ImageStatus
-from tests.unit.api.doors import empty_database
 from tests.unit.image.files import MIB, iso, qcow2, vmdk
 
 IMAGE_ID = "11111111-2222-4333-8444-555555555555"
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Database:
-    (tmp_path / "jetbridge.sqlite3").write_bytes(empty_database())
-    return Database(f"sqlite:///{tmp_path / 'jetbridge.sqlite3'}")
 
 
 @pytest.fixture

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,15 +22,6 @@ from jetbridge.network.embedded import EmbeddedPorts, mac_address, network_id
 from jetbridge.network.nics import Requested, Wish, choose
 from jetbridge.network.ports import seen_networks
 from jetbridge.pci.port import VnicType
-from tests.unit.api.doors import empty_database
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    (tmp_path / "jetbridge.sqlite3").write_bytes(empty_database())
-    database = Database(f"sqlite:///{tmp_path / 'jetbridge.sqlite3'}")
-    yield database
-    database.close()
 
 
 def report(database: Database, host: str, *found: tuple[str, str]) -> None:

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
-
-import pytest
 
 from jetbridge.db import builds, services
 from jetbridge.db.clock import utcnow
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
 from jetbridge.service.owners import gone_owners, new_owner
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    made = Database(f"sqlite:///{tmp_path / 'db.sqlite3'}")
-    made.upgrade()
-    yield made
-    made.close()
 
 
 def test_only_silent_or_unknown_processes_with_running_builds_are_gone(database: Database) -> None:

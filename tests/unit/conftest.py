@@ -6,11 +6,14 @@ from pathlib import Path
 import pytest
 
 from jetbridge.db.engine import Database
+from tests.unit.api.doors import empty_database
 
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
-    made = Database(f"sqlite:///{tmp_path / 'db.sqlite3'}")
-    made.upgrade()
+    """Upgraded, without rows."""
+    file = tmp_path / "jetbridge.sqlite3"
+    file.write_bytes(empty_database())
+    made = Database(f"sqlite:///{file}")
     yield made
     made.close()
