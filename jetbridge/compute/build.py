@@ -293,15 +293,5 @@ def end_build(host: AgentHost, context: RequestContext, build: Build, message: s
 
 def give_error(host: AgentHost, conn: Connection, context: RequestContext, uuid: str, message: str) -> None:
     """The server is in ERROR, unless somebody deletes it. One that was given up while this host was silent has its reason."""
-    failed = servers.update(
-        conn,
-        uuid,
-        expected_vm_states=(VmState.BUILDING,),
-        expected_task_states=(TaskState.SCHEDULING, TaskState.SPAWNING, None),
-        vm_state=VmState.ERROR,
-        task_state=None,
-        now=host.now(),
-    )
-    if failed:
-        faults.add(conn, uuid, 500, message, host=host.name, now=host.now())
+    faults.end_building(conn, uuid, message, host=host.name, now=host.now())
     actions.finish(conn, uuid, context.request_id, error=message, now=host.now())

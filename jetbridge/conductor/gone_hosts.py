@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 
 from jetbridge.conductor.manager import EVENT
-from jetbridge.conductor.outcome import SERVER_ERROR, context_of, server_failed
+from jetbridge.conductor.outcome import context_of, server_failed
 from jetbridge.db import actions, builds, faults, servers, services
 from jetbridge.db.builds import RETURNED, Build
 from jetbridge.db.connection import Connection
@@ -75,17 +75,8 @@ def _end_build(database: Database, known: Build, silent: datetime, now: Callable
             return False  # it is back
         if known.step == RETURNED:
             return server_failed(conn, context_of(server), uuid, known.id, message, EVENT, now())
-        failed = servers.update(
-            conn,
-            uuid,
-            expected_vm_states=(VmState.BUILDING,),
-            expected_task_states=(TaskState.SCHEDULING, TaskState.SPAWNING, None),
-            vm_state=VmState.ERROR,
-            task_state=None,
-            now=now(),
-        )
+        failed = faults.end_building(conn, uuid, message, host=host, now=now())
         if failed:
-            faults.add(conn, uuid, SERVER_ERROR, message, host=host, now=now())
             actions.finish_all(conn, uuid, error=message, now=now())
         return failed
 

@@ -12,9 +12,6 @@ from jetbridge.db.engine import Database
 from jetbridge.model.context import ADMIN_ID, RequestContext
 from jetbridge.model.server import Server, TaskState, VmState
 
-SERVER_ERROR = 500
-"""The code of a fault that is not the owner's doing, as clients of the Compute API expect it."""
-
 
 def context_of(server: Server | None) -> RequestContext:
     """Who acts when no message asks: an administrator, under the request that made the server."""
@@ -71,7 +68,7 @@ def server_failed(
         now=now,
     )
     if failed:
-        faults.add(conn, uuid, SERVER_ERROR, message, now=now)
+        faults.add(conn, uuid, faults.SERVER_ERROR, message, now=now)
     actions.finish_event(conn, uuid, context.request_id, event, result="Error", details=message, now=now)
     actions.finish(conn, uuid, context.request_id, error=message, now=now)
     return failed

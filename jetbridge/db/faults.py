@@ -9,12 +9,17 @@ from datetime import datetime
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from jetbridge.db import servers
 from jetbridge.db.batches import batches
 from jetbridge.db.clock import utcnow
 from jetbridge.db.tables import instance_faults
+from jetbridge.model.server import TaskState, VmState
 
 _t = instance_faults.c
 LONGEST_MESSAGE = 255
+
+SERVER_ERROR = 500
+"""The code of a fault that is not the owner's doing, as clients of the Compute API expect it."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,22 @@ def add(
             created_at=now or utcnow(),
         )
     )
+
+
+def end_building(conn: Connection, instance_uuid: str, message: str, *, host: str | None, now: datetime) -> bool:
+    """A server that is being built is in ERROR and says why; False: it isn't any more, or somebody deletes it."""
+    ended = servers.update(
+        conn,
+        instance_uuid,
+        expected_vm_states=(VmState.BUILDING,),
+        expected_task_states=(TaskState.SCHEDULING, TaskState.SPAWNING, None),
+        vm_state=VmState.ERROR,
+        task_state=None,
+        now=now,
+    )
+    if ended:
+        add(conn, instance_uuid, SERVER_ERROR, message, host=host, now=now)
+    return ended
 
 
 def latest(conn: Connection, instance_uuids: Sequence[str]) -> dict[str, Fault]:
