@@ -143,8 +143,13 @@ def test_a_process_that_dies_while_it_cleans_is_followed_up(bench: MakeBench, tm
     with made.host.database.read() as conn:
         mark = f"{compute_nodes.get(conn, made.node_id).uuid}/{last(made).id}"
     with subprocess.Popen(
-        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={**os.environ, MARK: mark}
+        [sys.executable, "-c", "print(flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, MARK: mark},
     ) as left:
+        assert left.stdout is not None
+        left.stdout.readline()  # until then the kernel may show no environment of it
         # Others of the same process may still be at work on theirs.
         cleaning.resume(made.host, ("somebody else",), starting=False)
         assert last(made).state == "running"
