@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,6 +30,13 @@ IN_USE = "placement.inventory.inuse"
 CONFLICT_TRIES = 30
 """How often an allocation that lost against a concurrent one is written again."""
 LONGEST_PAUSE_SECONDS = 0.05
+SETTLE_SECONDS = 0.5
+"""Placement makes a consumer in one transaction and writes what it has in the next. Whoever is between the two gets so long, since a writer
+who fails there deletes the consumer, whosever allocations it has by then. After that long nobody writes: Placement died in between."""
+
+CONSUMER_CONFLICT = "consumer generation conflict"
+_EXPECTED = re.compile(rf"{CONSUMER_CONFLICT} - expected (\d+|null) but got")
+NOBODYS_GENERATION = -1
 
 
 @dataclass(frozen=True)
@@ -177,17 +185,13 @@ class PlacementClient:
         generation: int | None = None,
     ) -> None:
         """The consumer has exactly this from now on, all or nothing. ``generation`` is the consumer's as it was read (None: it has
-        nothing yet).
+        nothing yet). A consumer that was left without anything when Placement died is taken over.
 
         Raises ``PlacementConflict`` when there is no room, a provider is gone, or somebody else wrote the consumer's allocations
         meanwhile. Writes that only lost against others of the same provider are repeated.
         """
-        body = {
-            "allocations": {uuid: {"resources": dict(resources)} for uuid, resources in by_provider.items()},
-            "project_id": project,
-            "user_id": user,
-            "consumer_generation": generation,
-        }
+        body = _written(ConsumerAllocations(generation, project, user, by_provider))
+        settled = False
         for _ in range(CONFLICT_TRIES):
             answer = self._send("PUT", f"/allocations/{quoted(consumer)}", body=body)
             if answer.status_code == 204:
@@ -197,11 +201,18 @@ class PlacementClient:
                 _content(answer)
             if code != CONCURRENT:
                 raise PlacementConflict(reason=detail)
-            if "consumer generation conflict" in detail:
-                # Perhaps our own write, whose answer was lost.
-                if _same(self.allocations(consumer).by_provider, by_provider):
+            if CONSUMER_CONFLICT in detail:
+                held = self.allocations(consumer).by_provider
+                if _same(held, by_provider):  # perhaps our own write, whose answer was lost
                     return
-                raise PlacementConflict(reason=detail)
+                if held or body["consumer_generation"] is not None:
+                    raise PlacementConflict(reason=detail)
+                if settled:
+                    body["consumer_generation"] = _expected_generation(detail)
+                else:
+                    settled = True
+                    self.transport.pause(SETTLE_SECONDS)
+                continue
             self.transport.pause(random.uniform(0, LONGEST_PAUSE_SECONDS))
         raise PlacementConflict(reason=f"others changed the same providers {CONFLICT_TRIES} times")
 
@@ -222,22 +233,11 @@ class PlacementClient:
     ) -> None:
         """Inventories (with the provider's generation) and allocations change in one step. Raises
         ``PlacementGenerationConflict``, ``PlacementInventoryInUse``, ``PlacementConflict``."""
-        body = {
-            "inventories": {
-                uuid: {"resource_provider_generation": generation, "inventories": {k: dict(v) for k, v in of.items()}}
-                for uuid, (generation, of) in inventories.items()
-            },
-            "allocations": {
-                consumer: {
-                    "allocations": {uuid: {"resources": dict(res)} for uuid, res in held.by_provider.items()},
-                    "project_id": held.project,
-                    "user_id": held.user,
-                    "consumer_generation": held.generation,
-                }
-                for consumer, held in allocations.items()
-            },
-        }
-        answer = self._send("POST", "/reshaper", body=body)
+        answer = self._reshape(inventories, allocations)
+        new = any(of.generation is None for of in allocations.values())
+        if answer.status_code == 409 and new and CONSUMER_CONFLICT in detail_of(answer):
+            self.transport.pause(SETTLE_SECONDS)
+            answer = self._reshape(inventories, {name: self._taken_over(name, of) for name, of in allocations.items()})
         if answer.status_code == 409:
             code, detail = error_of(answer)
             if code == IN_USE:
@@ -247,6 +247,29 @@ class PlacementClient:
             raise PlacementConflict(reason=detail)
         if answer.status_code != 204:
             _content(answer)
+
+    def _reshape(
+        self,
+        inventories: Mapping[str, tuple[int, Mapping[str, Mapping[str, Any]]]],
+        allocations: Mapping[str, ConsumerAllocations],
+    ) -> Response:
+        body = {
+            "inventories": {
+                uuid: {"resource_provider_generation": generation, "inventories": {k: dict(v) for k, v in of.items()}}
+                for uuid, (generation, of) in inventories.items()
+            },
+            "allocations": {consumer: _written(held) for consumer, held in allocations.items()},
+        }
+        return self._send("POST", "/reshaper", body=body)
+
+    def _taken_over(self, consumer: str, wanted: ConsumerAllocations) -> ConsumerAllocations:
+        """With the generation of a consumer that was left without anything. A write that can't succeed asks for it: what reads tells
+        nothing of such a consumer, and the conflict of several consumers doesn't name the one."""
+        if wanted.generation is not None or self.allocations(consumer).by_provider:
+            return wanted
+        body = _written(replace(wanted, generation=NOBODYS_GENERATION))
+        answer = self._send("PUT", f"/allocations/{quoted(consumer)}", body=body)
+        return replace(wanted, generation=_expected_generation(detail_of(answer)))
 
     def _send(self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: object = None) -> Response:
         return self.transport.request(self.caller, method, path, query=query, body=body)
@@ -274,6 +297,25 @@ def _unknown_names(detail: str, group: RequestGroup) -> frozenset[str]:
     """Of a refusal's text: which names of the group it means. They end it, after a colon or a blank."""
     words = set(detail.replace(",", " ").replace(".", " ").replace("'", " ").split())
     return frozenset(name for name in (*group.resources, *group.required, *group.forbidden) if name in words)
+
+
+def _written(wanted: ConsumerAllocations) -> dict[str, Any]:
+    """As Placement takes it."""
+    return {
+        "allocations": {uuid: {"resources": dict(resources)} for uuid, resources in wanted.by_provider.items()},
+        "project_id": wanted.project,
+        "user_id": wanted.user,
+        "consumer_generation": wanted.generation,
+    }
+
+
+def _expected_generation(detail: str) -> int | None:
+    """Of a conflict's text: which generation the consumer has (None: Placement doesn't know it). It isn't 0 when a delete was cut short;
+    words that can't be read are taken for the usual one."""
+    found = _EXPECTED.search(detail)
+    if found is None:
+        return 0
+    return None if found[1] == "null" else int(found[1])
 
 
 def _same(one: Mapping[str, Resources], other: Mapping[str, Resources]) -> bool:

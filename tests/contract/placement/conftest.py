@@ -20,8 +20,9 @@ from tests.servers.placement import forks
 
 @dataclass
 class Ledger:
-    """``events``: the crossings told so far."""
+    """``events``: the crossings told so far; ``database``: Placement's, an SQLite file."""
 
+    database: Path
     server: EmbeddedPlacement
     client: PlacementClient
     events: list[SeamEvent] = field(default_factory=list)
@@ -30,13 +31,12 @@ class Ledger:
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
     """Empty, and running."""
-    server = EmbeddedPlacement(
-        Settings(), tmp_path / "placement.sqlite3", tmp_path / "placement.log", "127.0.0.1", 0, forks()
-    )
+    database = tmp_path / "placement.sqlite3"
+    server = EmbeddedPlacement(Settings(), database, tmp_path / "placement.log", "127.0.0.1", 0, forks())
     server.start()
     events: list[SeamEvent] = []
     adapter = placement_adapter(Settings(), Endpoint(server.url, server.own_token))
     try:
-        yield Ledger(server, PlacementClient(Transport(adapter, Seams(events=events.append))), events)
+        yield Ledger(database, server, PlacementClient(Transport(adapter, Seams(events=events.append))), events)
     finally:
         server.stop()

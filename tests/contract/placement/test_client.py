@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
+import sqlalchemy as sa
 
 from jetbridge.errors import (
     PlacementConflict,
@@ -14,8 +17,9 @@ from jetbridge.errors import (
     PlacementRefused,
     PlacementUnknownName,
 )
+from jetbridge.journey.seams import Seams
 from jetbridge.model.context import ADMIN_ID, RequestContext
-from jetbridge.model.events import Seam
+from jetbridge.model.events import Seam, SeamEvent
 from jetbridge.model.request_group import RequestGroup
 from jetbridge.placement.client import PlacementClient
 from jetbridge.placement.records import ConsumerAllocations, ProviderRecord
@@ -192,6 +196,84 @@ def test_inventories_and_allocations_move_in_one_step(ledger: Ledger) -> None:
     )
     assert ledger.client.allocations(consumer).by_provider == {second.uuid: {GPU: 1}}
     assert ledger.client.inventories(first.uuid)[1] == {}
+
+
+def leave_behind(ledger: Ledger, consumer: str, generation: int = 0) -> None:
+    """The consumer as Placement leaves it when it dies between making it and writing what it has."""
+    with sa.create_engine(f"sqlite:///{ledger.database}").begin() as conn:
+        for table in ("projects", "users"):
+            conn.execute(sa.text(f"INSERT OR IGNORE INTO {table} (external_id) VALUES ('of the dead')"))
+        conn.execute(
+            sa.text(
+                "INSERT INTO consumers (uuid, project_id, user_id, generation)"
+                " SELECT :uuid, projects.id, users.id, :generation FROM projects, users LIMIT 1"
+            ),
+            {"uuid": consumer, "generation": generation},
+        )
+
+
+@pytest.mark.parametrize("generation", [0, 7])
+def test_a_consumer_that_a_dying_placement_left_without_anything_is_taken_over(ledger: Ledger, generation: int) -> None:
+    _, (first, second) = host(ledger.client)
+    consumer = new_id()
+    leave_behind(ledger, consumer, generation)
+    assert ledger.client.allocations(consumer) == ConsumerAllocations()
+    ledger.client.delete_allocations(consumer)
+    take(ledger.client, consumer, first.uuid)
+    held = ledger.client.allocations(consumer)
+    assert (held.by_provider, held.project, held.user) == ({first.uuid: {GPU: 1}}, "project", "user")
+    take(ledger.client, consumer, second.uuid, generation=held.generation)
+    ledger.client.delete_allocations(consumer)
+    take(ledger.client, consumer, first.uuid)
+
+
+def test_a_reshape_takes_over_whom_a_dying_placement_left_without_anything(ledger: Ledger) -> None:
+    _, children = host(ledger.client, devices=4)
+    known, *new = (new_id() for _ in children)
+    take(ledger.client, known, children[0].uuid)
+    for generation, consumer in enumerate(new[1:]):
+        leave_behind(ledger, consumer, generation)
+    wanted = {
+        consumer: ConsumerAllocations(None, "project", "user", {child.uuid: {GPU: 1}})
+        for consumer, child in zip((known, *new), children, strict=True)
+    }
+    wanted[known] = replace(wanted[known], generation=ledger.client.allocations(known).generation)
+    last = children[-1].uuid
+    inventories = {last: (ledger.client.inventories(last)[0], {GPU: {"total": 2}})}
+    ledger.client.reshape(inventories, wanted)
+    assert {name: ledger.client.allocations(name).by_provider for name in wanted} == {
+        name: of.by_provider for name, of in wanted.items()
+    }
+    with pytest.raises(PlacementGenerationConflict):  # what somebody has is not taken over
+        ledger.client.reshape(
+            {last: (ledger.client.inventories(last)[0], {GPU: {"total": 2}})},
+            {known: replace(wanted[known], generation=None)},
+        )
+
+
+def after_nth_look(ledger: Ledger, consumer: str, count: int, write: Callable[[], None]) -> PlacementClient:
+    """A client that somebody is faster than: ``write`` happens when it has looked ``count`` times at what the consumer has."""
+    looks = 0
+
+    def watch(event: SeamEvent) -> None:
+        nonlocal looks
+        if event.what == f"GET /allocations/{consumer}":
+            looks += 1
+            if looks == count:
+                write()
+
+    return replace(ledger.client, transport=replace(ledger.client.transport, seams=Seams(events=watch)))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_whom_somebody_else_took_over_first_is_his(ledger: Ledger, count: int) -> None:
+    _, (first, second) = host(ledger.client)
+    consumer = new_id()
+    leave_behind(ledger, consumer)
+    slow = after_nth_look(ledger, consumer, count, lambda: take(ledger.client, consumer, first.uuid))
+    with pytest.raises(PlacementConflict):
+        take(slow, consumer, second.uuid)
+    assert ledger.client.allocations(consumer).by_provider == {first.uuid: {GPU: 1}}
 
 
 def test_a_placement_that_dies_is_a_delay(ledger: Ledger) -> None:
