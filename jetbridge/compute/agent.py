@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from jetbridge.compute import cleaning, interfaces, power
 from jetbridge.compute.allocations import reconcile_allocations
@@ -20,7 +21,7 @@ from jetbridge.compute.record import action_event
 from jetbridge.compute.report_queue import ReportQueue
 from jetbridge.db import actions, builds, compute_nodes, pci_devices, servers
 from jetbridge.db.builds import Build
-from jetbridge.errors import JetbridgeError, NotFound, ServerInvalidState, ServerNotFound
+from jetbridge.errors import Conflict, JetbridgeError, NotFound, ServerInvalidState, ServerNotFound
 from jetbridge.model.context import RequestContext
 from jetbridge.model.server import Server, TaskState, VmState
 from jetbridge.model.verdict import Selection
@@ -215,7 +216,7 @@ class ComputeAgent:
         """The caller waits for it, and is told what went wrong."""
         uuid, port, network = payload["server_uuid"], payload["port_id"], payload["network_id"]
         wish = Wish(network, port, payload["tag"], tuple(payload["fixed_ips"])) if port or network else None
-        with self.host.locks.hold(uuid), action_event(self.host, context, uuid, interfaces.ATTACH_EVENT):
+        with self._change_nics(context, uuid, interfaces.ATTACH_EVENT):
             nic = interfaces.attach_interface(self.host, context, self._present(uuid, "attach_interface"), wish)
         self._catch_up(uuid)
         return {"port_id": nic.port_id}
@@ -223,7 +224,7 @@ class ComputeAgent:
     def _detach_interface(self, context: RequestContext, payload: Payload) -> None:
         uuid, port = payload["server_uuid"], payload["port_id"]
         try:
-            with self.host.locks.hold(uuid), action_event(self.host, context, uuid, interfaces.DETACH_EVENT):
+            with self._change_nics(context, uuid, interfaces.DETACH_EVENT):
                 interfaces.detach_interface(self.host, context, self._present(uuid, "detach_interface"), port)
         except JetbridgeError as error:
             logger.error(
@@ -235,6 +236,16 @@ class ComputeAgent:
                 extra=about(context, uuid),
             )
         self._catch_up(uuid)
+
+    @contextmanager
+    def _change_nics(self, context: RequestContext, uuid: str, event: str) -> Iterator[None]:
+        """Raises ``Conflict`` when the message came twice, or so late that the request was given up."""
+        with self.host.locks.hold(uuid):
+            with self.host.database.read() as conn:
+                if actions.is_answered(conn, uuid, context.request_id):
+                    raise Conflict(f"{event} of server {uuid} comes too late: its request has its answer. Ask again.")
+            with action_event(self.host, context, uuid, event):
+                yield
 
     def _present(self, uuid: str, action: str) -> Server:
         """Raises ``ServerInvalidState`` when the server isn't on this host (any more)."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from jetbridge.compute import domain, tracker
@@ -66,6 +66,7 @@ def reconcile(host: AgentHost, *, gone_owners: Collection[str] = (), starting: b
             ledgers = _look(host, node.id)
         if _free_stray_devices(host, ledgers):
             ledgers = _look(host, node.id)
+        _answer_forgotten(host, ledgers, starting)
         _release_stray_ports(host, ledgers)
         drop_stray_accelerators(
             host,
@@ -141,7 +142,7 @@ def _end_delete(host: AgentHost, node_id: int, build: Build) -> None:
     host.database.write(lambda conn: builds.fail(conn, build.id, "the process is gone", now=host.now()))
     server = _living(host, build.instance_uuid)
     if server is not None and server.task_state is TaskState.DELETING:
-        delete_server(host, _context(server), server, node_id)
+        delete_server(host, _deleting(host, server), server, node_id)
 
 
 def _end_change(host: AgentHost, build: Build) -> None:
@@ -188,7 +189,7 @@ def _resume_tasks(host: AgentHost, ledgers: _Ledgers, starting: bool) -> bool:
             resumed = True
             if server.task_state is TaskState.DELETING:
                 logger.info("Resuming the delete of server %s", server.uuid, extra=about(None, server.uuid))
-                delete_server(host, _context(server), server, ledgers.node_id)
+                delete_server(host, _deleting(host, server), server, ledgers.node_id)
             elif server.vm_state is VmState.BUILDING:
                 tracker.release(host, None, server.uuid, ledgers.node_id)
                 _give_up_build(host, server)
@@ -205,6 +206,27 @@ def _resume_tasks(host: AgentHost, ledgers: _Ledgers, starting: bool) -> bool:
 def _end_actions(host: AgentHost, server: Server) -> None:
     message = f"The process that worked on task {server.task_state} is gone: ask again."
     host.database.write(lambda conn: actions.finish_all(conn, server.uuid, error=message, now=host.now()))
+
+
+def _answer_forgotten(host: AgentHost, ledgers: _Ledgers, starting: bool) -> None:
+    """Requests that nobody works on, of servers whose task doesn't say so: the task was another request's, which ended it, or the
+    request has none."""
+    silent = host.now() - timedelta(seconds=host.settings.service_down_time)
+    with host.database.read() as conn:
+        found = actions.forgotten(conn, compute_node_id=ledgers.node_id, before=None if starting else silent)
+    for uuid in sorted(found.keys() - ledgers.busy):
+
+        def write(conn: Connection, uuid: str = uuid) -> bool:
+            server = servers.get_many(conn, [uuid]).get(uuid)
+            if server is None or server.task_state is not None or builds.running(conn, instance_uuid=uuid):
+                return False
+            message = f"Nobody on host {host.name} works on this any more: ask again."
+            actions.finish_all(conn, uuid, error=message, now=host.now())
+            return True
+
+        with host.locks.try_hold(uuid) as free:
+            if free and host.database.write(write):
+                logger.warning("A request for server %s was lost: it is answered now", uuid, extra=about(None, uuid))
 
 
 def _give_up_build(host: AgentHost, server: Server) -> None:
@@ -330,6 +352,14 @@ def _building(host: AgentHost, uuid: str) -> bool:
 def _living(host: AgentHost, uuid: str) -> Server | None:
     with host.database.read() as conn:
         return servers.get_many(conn, [uuid]).get(uuid)
+
+
+def _deleting(host: AgentHost, server: Server) -> RequestContext:
+    """As ``_context``, under the request that asked for the delete: it gets the answer."""
+    with host.database.read() as conn:
+        asked = [each for each in actions.of_server(conn, server.uuid) if each.finish_time is None]
+    mine = next((each.request_id for each in asked if each.action == "delete"), None)
+    return _context(server) if mine is None else replace(_context(server), request_id=mine)
 
 
 def _context(server: Server) -> RequestContext:

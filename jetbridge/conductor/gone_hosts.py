@@ -34,6 +34,7 @@ def answer_for_gone_hosts(database: Database, *, now: Callable[[], datetime], se
         agents = services.computes(conn)
         dead = builds.dead(conn, now=now(), service_down_time=service_down_time)
         waiting = servers.find(conn, ServerFilter(task_states=UNDER_WAY))
+        forgotten = actions.forgotten(conn, before=silent)
     ended = 0
     for build in dead:
         if build.kind == "build" and build.step is not None and _is_gone(agents, build.host, silent):
@@ -43,6 +44,9 @@ def answer_for_gone_hosts(database: Database, *, now: Callable[[], datetime], se
             continue  # by its build, above
         if _is_gone(agents, server.host, silent):
             ended += _end_task(database, server, silent, now)
+    for uuid, host in forgotten.items():
+        if _is_gone(agents, host, silent):
+            ended += _answer(database, uuid, host, now)
     return ended
 
 
@@ -97,8 +101,7 @@ def _end_task(database: Database, known: Server, silent: datetime, now: Callable
             return False
         if task is TaskState.DELETING:
             return servers.soft_delete(conn, uuid, now=now())
-        message = f"Host {host} does not answer: ask again when it is back."
-        actions.finish_all(conn, uuid, error=message, now=now())
+        actions.finish_all(conn, uuid, error=_ask_again(host), now=now())
         return servers.set_task_state(conn, uuid, (task,), None, now=now())
 
     ended = database.write(write)
@@ -114,3 +117,27 @@ def _end_task(database: Database, known: Server, silent: datetime, now: Callable
             "Task %s of server %s is given up: host %s does not answer", task, uuid, host, extra={"server": uuid}
         )
     return int(ended)
+
+
+def _answer(database: Database, uuid: str, host: str | None, now: Callable[[], datetime]) -> int:
+    """A request of a server that is in no task."""
+
+    def write(conn: Connection) -> bool:
+        server = servers.get_many(conn, [uuid]).get(uuid)
+        if server is None or server.host != host or server.task_state is not None:
+            return False
+        if builds.running(conn, instance_uuid=uuid):
+            return False  # its host ends that, and with it the request
+        actions.finish_all(conn, uuid, error=_ask_again(host), now=now())
+        return True
+
+    answered = database.write(write)
+    if answered:
+        logger.warning(
+            "A request for server %s is given up: host %s does not answer", uuid, host, extra={"server": uuid}
+        )
+    return int(answered)
+
+
+def _ask_again(host: str | None) -> str:
+    return f"Host {host} does not answer: ask again when it is back."

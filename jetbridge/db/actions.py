@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
 from jetbridge.db.clock import utcnow
-from jetbridge.db.tables import instance_actions, instance_actions_events
+from jetbridge.db.tables import instance_actions, instance_actions_events, instances
 from jetbridge.errors import NotFound
 
 _a = instance_actions.c
@@ -105,6 +105,30 @@ def finish_all(conn: Connection, instance_uuid: str, *, error: str | None = None
     conn.execute(
         instance_actions.update().where(_a.instance_uuid == instance_uuid, _a.finish_time.is_(None)).values(values)
     )
+
+
+def forgotten(
+    conn: Connection, *, compute_node_id: int | None = None, before: datetime | None = None
+) -> Mapping[str, str | None]:
+    """Servers that are in no task though one of their requests has no answer, with their hosts: nobody will give it by that task's end.
+    ``compute_node_id``: of this host (None: of any); ``before``: asked before then (None: ever)."""
+    at = instances.c
+    query = (
+        sa.select(at.uuid, at.host)
+        .join(instance_actions, _a.instance_uuid == at.uuid)
+        .where(at.deleted == 0, at.task_state.is_(None), _a.finish_time.is_(None))
+    )
+    if compute_node_id is not None:
+        query = query.where(at.compute_node_id == compute_node_id)
+    if before is not None:
+        query = query.where(_a.start_time < before)
+    return {row.uuid: row.host for row in conn.execute(query)}
+
+
+def is_answered(conn: Connection, instance_uuid: str, request_id: str) -> bool:
+    """Whether the request's action on the server has ended. Without a recorded action it hasn't."""
+    query = sa.select(_a.finish_time).where(_a.id == _action_id(conn, instance_uuid, request_id))
+    return conn.execute(query).scalar() is not None
 
 
 def start_event(

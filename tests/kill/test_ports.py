@@ -13,7 +13,7 @@ import pytest
 from jetbridge.compute.registry import FLOWS
 from jetbridge.network.embedded import network_id
 from jetbridge.steps.runtime import Moment
-from tests.system.child import Death, MortalCloud
+from tests.system.child import SENT, Death, MortalCloud
 from tests.system.cloud import VF_CARD, VF_SPEC, host
 from tests.system.invariants import Journals, check_at_rest
 
@@ -81,6 +81,22 @@ def test_a_killed_attach_is_undone_or_done(cloud: MortalCloud, death: Death) -> 
     check_at_rest(cloud)
     assert port_of(cloud, port_id)["device_id"] == ""
     journals.check()
+
+
+def test_a_detach_that_is_killed_before_the_host_gets_it_is_answered(cloud: MortalCloud) -> None:
+    """It puts its server into no task, and nobody had begun it: its request waited forever."""
+    cloud.start()
+    port_id = make_port(cloud)
+    server_id = cloud.boot(cloud.flavor("f", {}), networks=[{"port": port_id}])
+    cloud.wait(server_id, "ACTIVE")
+    cloud.arm(Death("detach_interface", SENT))
+    with suppress(httpx.TransportError):
+        cloud.client.delete(f"/servers/{server_id}/os-interface/{port_id}")
+    cloud.await_death()
+    cloud.start()
+    check(cloud, server_id, port_id, there=True)
+    [detach, _] = cloud.client.get(f"/servers/{server_id}/os-instance-actions").json()["instanceActions"]
+    assert (detach["action"], detach["message"]) == ("detach_interface", "Error")
 
 
 @pytest.mark.parametrize("death", MOMENTS["detach"], ids=name)

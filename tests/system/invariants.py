@@ -96,7 +96,7 @@ def check_at_rest(cloud: Cloud) -> None:
     tables = check_always(cloud)
     assert tables.builds == []
     assert [row for row in tables.devices if row["status"] == "claimed"] == []
-    assert tables.actions == [], "requests without an answer"
+    assert tables.actions == [], f"requests without an answer: {_about(tables)}"
     faults = {row["instance_uuid"] for row in tables.faults}
     for server in tables.servers:
         assert server["task_state"] is None, server
@@ -188,6 +188,12 @@ class Journals:
 
 def _folders(cloud: Cloud) -> list[Path]:
     return sorted(path for path in (cloud.state / "sim").glob("*") if path.is_dir())
+
+
+def _about(tables: Tables) -> str:
+    """The requests without an answer, each with its server: what is begun for it may be stuck."""
+    servers = {row["uuid"]: row for row in tables.servers}
+    return "\n".join(f"{row} of {servers.get(row['instance_uuid'], 'a server that is gone')}" for row in tables.actions)
 
 
 def _wanted(pci_requests: str | None) -> int:

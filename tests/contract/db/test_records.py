@@ -16,6 +16,7 @@ from jetbridge.db.paging import Page
 from jetbridge.errors import Conflict, NotFound, ServerNotFound
 from jetbridge.model.image import Image, ImageStatus, Visibility
 from jetbridge.model.request_spec import RequestSpec
+from jetbridge.model.server import TaskState
 from jetbridge.model.verdict import VerdictGroup
 from jetbridge.numa.topology import GuestCell, GuestTopology
 from jetbridge.pci.request import PciRequest
@@ -124,6 +125,30 @@ def test_actions_and_their_events(database: Database) -> None:
         ]
         with pytest.raises(NotFound, match="req-9"):
             actions.get(conn, "s1", "req-9")
+
+
+def test_requests_that_no_task_will_answer(database: Database) -> None:
+    later = NOW + timedelta(hours=1)
+    idle, busy, elsewhere, gone = (server(name, task_state=None) for name in ("idle", "busy", "elsewhere", "gone"))
+
+    def ask(conn: Any) -> None:
+        for each, node_id in ((idle, 1), (busy, 1), (elsewhere, 2), (gone, 1)):
+            servers.create(conn, each)
+            servers.place(conn, each.uuid, f"gpu{node_id}", f"gpu{node_id}", node_id)
+        servers.soft_delete(conn, gone.uuid)
+        servers.set_task_state(conn, busy.uuid, None, TaskState.REBOOTING)
+        for each in (idle, busy, elsewhere, gone):
+            actions.start(conn, each.uuid, "create", "req-1", now=NOW)
+            actions.start(conn, each.uuid, "stop", "req-2", now=NOW)
+            actions.finish(conn, each.uuid, "req-1", now=NOW)
+
+    database.write(ask)
+    with database.read() as conn:
+        assert actions.forgotten(conn) == {idle.uuid: "gpu1", elsewhere.uuid: "gpu2"}
+        assert actions.forgotten(conn, compute_node_id=1) == {idle.uuid: "gpu1"}
+        assert actions.forgotten(conn, compute_node_id=1, before=NOW) == {}
+        assert actions.forgotten(conn, compute_node_id=1, before=later) == {idle.uuid: "gpu1"}
+        assert [actions.is_answered(conn, idle.uuid, f"req-{number}") for number in (1, 2, 3)] == [True, False, False]
 
 
 def test_keys_belong_to_users(database: Database) -> None:

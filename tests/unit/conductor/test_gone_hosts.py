@@ -31,7 +31,7 @@ class Gone(Stage):
     def write(self, function: Any, *arguments: Any, **values: Any) -> Any:
         return self.database.write(lambda conn: function(conn, *arguments, **values))
 
-    def placed(self, task: TaskState, vm_state: VmState = VmState.ACTIVE) -> str:
+    def placed(self, task: TaskState | None, vm_state: VmState = VmState.ACTIVE) -> str:
         server = self.server()
         self.write(servers.place, server, "a", "a", 1, now=LONG_AGO)
         self.write(servers.update, server, vm_state=vm_state, task_state=task, now=LONG_AGO)
@@ -92,6 +92,17 @@ def test_another_task_is_given_up_and_its_request_answered(database: Database, t
     assert stage.answer() == 1
     found = stage.get(server)
     assert (found.vm_state, found.task_state) == (VmState.ACTIVE, None)
+    assert stage.unanswered(server) == []
+
+
+def test_a_request_that_puts_its_server_into_no_task_is_answered(database: Database) -> None:
+    stage = Gone(database)
+    server = stage.placed(None)
+    stage.write(actions.start, server, "detach_interface", "req-1")
+    assert stage.answer() == 0, "it may be on its way"
+    stage.write(actions.finish, server, "req-1")
+    stage.write(actions.start, server, "detach_interface", "req-2", now=LONG_AGO)
+    assert stage.answer() == 1
     assert stage.unanswered(server) == []
 
 
