@@ -193,7 +193,14 @@ def _folders(cloud: Cloud) -> list[Path]:
 def _about(tables: Tables) -> str:
     """The requests without an answer, each with its server: what is begun for it may be stuck."""
     servers = {row["uuid"]: row for row in tables.servers}
-    return "\n".join(f"{row} of {servers.get(row['instance_uuid'], 'a server that is gone')}" for row in tables.actions)
+    lines = []
+    for row in tables.actions:
+        server = servers.get(row["instance_uuid"], {"vm_state": "deleted"})
+        told = {name: row[name] for name in ("instance_uuid", "action", "request_id", "start_time")}
+        lines.append(
+            str(told | {name: server.get(name) for name in ("display_name", "host", "vm_state", "task_state")})
+        )
+    return "\n".join(lines)
 
 
 def _wanted(pci_requests: str | None) -> int:
