@@ -159,9 +159,16 @@ class _Devices:
         self._requests = requests
         self._providers = providers
         self._wanted = Wanted(requests)
-        self.pools = self._wanted.of(pools)
+        self.pools = tuple(pool for pool in pools if self._users(pool))
         self.order_free = self._is_order_free()
         self.by_socket = any(request.policy is NumaPolicy.SOCKET for request in requests)
+
+    def _users(self, pool: Pool) -> frozenset[int]:
+        """The requests that may have a device of the pool."""
+        users = self._wanted.users(pool)
+        if self._providers is None:
+            return users
+        return frozenset(at for at in users if self._providers.allows(self._requests[at], pool.rp_uuid))
 
     def _is_order_free(self) -> bool:
         """Whether only counts decide, not which of several fitting pools an earlier request takes first.
@@ -171,7 +178,7 @@ class _Devices:
         """
         whole = {pool.address for pool in self.pools if pool.dev_type is DeviceType.PF}
         in_parts = {pool.address for pool in self.pools if pool.dev_type in VIRTUAL}
-        sharing = {self._wanted.users(pool) for pool in self.pools}
+        sharing = {self._users(pool) for pool in self.pools}
         share_policy = all(len({self._requests[at].policy for at in users}) == 1 for users in sharing)
         share_all_or_none = sum(len(users) for users in sharing) == len(frozenset[int]().union(*sharing))
         return whole.isdisjoint(in_parts) and share_policy and share_all_or_none
@@ -185,8 +192,8 @@ class _Devices:
         return tuple(sorted(self._looks(pool) for pool in here))
 
     def _looks(self, pool: Pool) -> str:
-        provider = None if self._providers is None else pool.rp_uuid
-        return repr((sorted(self._wanted.users(pool)), pool.count, provider))
+        bound = self._providers is not None and self._providers.by_request
+        return repr((sorted(self._users(pool)), pool.count, pool.rp_uuid if bound else None))
 
     def explained(self, refusal: Refusal) -> Refusal:
         """Names the devices that only the policy required keeps away, because their host reports no node for them: first of all
@@ -194,7 +201,7 @@ class _Devices:
         first, last = [], []
         decisive = refusal.reasons[0]
         for at, request in enumerate(self._requests):
-            usable = [pool for pool in self.pools if at in self._wanted.users(pool)]
+            usable = [pool for pool in self.pools if at in self._users(pool)]
             without = sorted(pool.address for pool in usable if pool.numa_node is None)
             if request.policy is NumaPolicy.REQUIRED and without:
                 name = request.alias_name or request.requester_id

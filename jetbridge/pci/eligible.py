@@ -39,8 +39,9 @@ Candidates = Sequence[Candidate]
 
 @dataclass(frozen=True)
 class Situation:
-    """One request, and what it meets: the guest's place, the providers chosen for it (empty: unrestricted), and by pool index
-    how many devices are left and who of the same server's requests took devices or their relatives."""
+    """One request, and what it meets: the guest's place, the providers chosen for it (empty: unrestricted) and those it may choose among
+    (None: any), and by pool index how many devices are left and who of the same server's requests took devices or their relatives.
+    ``apart``: no provider gives two devices."""
 
     request: PciRequest
     cells: AffinityCells | None
@@ -48,6 +49,8 @@ class Situation:
     left: Sequence[int]
     takers: Mapping[int, str]
     blockers: Mapping[int, str]
+    allowed: frozenset[str] | None = None
+    apart: bool = False
 
 
 def total(candidates: Candidates) -> int:
@@ -108,6 +111,20 @@ def left_over(situation: Situation, candidates: Candidates) -> Candidates:
         if left > 0:
             kept.append(candidate if left == candidate.count else replace(candidate, count=left))
     return kept
+
+
+def among_allowed(situation: Situation, candidates: Candidates) -> Candidates:
+    """What Placement could give. A provider with two pools is left out: the claim, who is told the provider alone, could not tell
+    which of them was meant."""
+    allowed = situation.allowed
+    if allowed is None:
+        return candidates
+    pools_per_provider = Counter(candidate.pool.rp_uuid for candidate in candidates)
+    return [
+        replace(candidate, count=1) if situation.apart else candidate
+        for candidate in candidates
+        if candidate.pool.rp_uuid in allowed and pools_per_provider[candidate.pool.rp_uuid] == 1
+    ]
 
 
 def of_providers(situation: Situation, candidates: Candidates) -> Candidates:

@@ -92,6 +92,15 @@ def taken(situation: Situation, before: Candidates, after: Candidates) -> Reason
     return _reason("pci.taken", situation, before, after, text, hint)
 
 
+def allowed(situation: Situation, before: Candidates, after: Candidates) -> Reason:
+    count = total(before)
+    text = f"{_devices(count)} {_verb(count, 'match')} {label(situation.request)}, {total(after)} of them {_is(total(after))} free in Placement"
+    if situation.apart:
+        text += ", each of another provider as group_policy isolate asks"
+    hint = "openstack resource provider inventory list PROVIDER shows what is reserved, ... usage show PROVIDER what is used"
+    return _reason("placement.eligible", situation, before, after, text, hint)
+
+
 def providers(situation: Situation, before: Candidates, after: Candidates) -> Reason:
     listed = Counter(situation.providers)
     pools = Counter(candidate.pool.rp_uuid for candidate in before if candidate.pool.rp_uuid in listed)

@@ -120,11 +120,14 @@ def _attempt(
             left=stock.left,
             takers=stock.takers,
             blockers=stock.blockers,
+            allowed=None if providers is None else providers.allowed.get(request.request_id),
+            apart=providers is not None and providers.apart,
         )
-        outcome = _serve(situation, stock.all, _tiers(situation, requests[number:]) if by_preference else None)
+        tiers = _tiers(situation, requests[number:], providers or ProviderChoice()) if by_preference else None
+        outcome = _serve(situation, stock.all, tiers)
         if isinstance(outcome, Refusal):
             return outcome
-        stock.take(outcome, explain.label(request))
+        stock.take(outcome, explain.label(request), apart=situation.apart)
         taken = tuple(Take(pool=candidate.pool, count=candidate.count) for candidate in outcome)
         takes[request.request_id] = takes.get(request.request_id, ()) + taken
     return Choice(takes=takes)
@@ -146,9 +149,11 @@ class _Stock:
             elif pool.dev_type in VIRTUAL:
                 self._vfs.setdefault(pool.address, []).append(index)
 
-    def take(self, taken: Candidates, label: str) -> None:
+    def take(self, taken: Candidates, label: str, *, apart: bool = False) -> None:
         for candidate in taken:
             self.left[candidate.index] -= candidate.count
+            if apart and candidate.pool.rp_uuid is not None:
+                self.left[candidate.index] = 0
             self.takers[candidate.index] = label
             for relative in self._relatives(candidate.pool):
                 self.left[relative] = 0
@@ -169,6 +174,7 @@ STEPS: tuple[tuple[_Keep, _Explain], ...] = (
     (eligible.without_unasked_vdpa, explain.vdpa),
     (eligible.without_unasked_remote_managed, explain.remote_managed),
     (eligible.left_over, explain.taken),
+    (eligible.among_allowed, explain.allowed),
     (eligible.of_providers, explain.providers),
     (eligible.together, explain.dependency),
     (eligible.near, explain.numa),
@@ -178,12 +184,15 @@ STEPS: tuple[tuple[_Keep, _Explain], ...] = (
 _Tier = Callable[[Candidate], tuple[int, ...]]
 
 
-def _tiers(situation: Situation, later: Sequence[PciRequest]) -> _Tier:
+def _tiers(situation: Situation, later: Sequence[PciRequest], providers: ProviderChoice) -> _Tier:
     """What comes before all nearness of devices to each other: policy prefers them, no later request of the server needs them,
     and no tag keeps them for others."""
 
     def tier(candidate: Candidate) -> tuple[int, ...]:
-        rivals = sum(eligible.has_properties(candidate.pool, request) for request in later)
+        rivals = sum(
+            eligible.has_properties(candidate.pool, request) and providers.allows(request, candidate.pool.rp_uuid)
+            for request in later
+        )
         return eligible.is_far(situation, candidate), rivals, tag_count(candidate.pool)
 
     return tier

@@ -60,10 +60,20 @@ AliasTable = Mapping[str, Alias]
 
 @dataclass(frozen=True)
 class ProviderChoice:
-    """Providers Placement chose per request id: one entry per device, repeated when one provider
-    gives several. Empty: the request is unrestricted."""
+    """What Placement has to say about a server's devices.
+
+    ``by_request``: the providers chosen per request id, one entry per device, repeated when one provider gives several; a request
+    without entries isn't bound. ``allowed``: per request id the providers among which may be chosen; a request that isn't named
+    may have any. ``apart``: no provider gives two devices.
+    """
 
     by_request: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    allowed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    apart: bool = False
+
+    def allows(self, request: PciRequest, provider: str | None) -> bool:
+        """Whether a device of that provider may be chosen for the request."""
+        return request.request_id not in self.allowed or provider in self.allowed[request.request_id]
 
 
 def requests_to_json(requests: Iterable[PciRequest]) -> dict[str, Any]:
