@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from jetbridge.db import actions, builds, faults, servers
+from jetbridge.db import actions, builds, consumers, faults, servers
 from jetbridge.db.builds import Build
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
@@ -39,6 +39,7 @@ def start_builds(
             )
             if not waiting or server.compute_node_id is not None or builds.of_server(conn, uuid):
                 continue
+            consumers.note(conn, uuid, now=now)
             started[uuid] = builds.start(conn, uuid, owner, now=now)
             actions.start_event(conn, uuid, context.request_id, event, now=now)
         return started

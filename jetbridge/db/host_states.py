@@ -42,5 +42,6 @@ def host_state(
         pools=pools,
         networks=network_names,
         devices_known=node.probe_error is None,
+        uuid=node.uuid,
         reported=node.reported,
     )

@@ -49,3 +49,10 @@ device_cleanings = Table(
     Column("finished_at", moment()),
     Index("ix_device_cleanings_device", "compute_node_id", "address"),
 )
+
+placement_consumers = Table(
+    "placement_consumers",
+    metadata,
+    Column("instance_uuid", short_text(36), primary_key=True),  # a server that may have an allocation
+    Column("created_at", moment()),
+)

@@ -1,0 +1,48 @@
+"""Servers that may have an allocation in Placement: noted before one is written, forgotten after it is taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from jetbridge.db.batches import batches
+from jetbridge.db.clock import utcnow
+from jetbridge.db.tables import builds, instances
+from jetbridge.db.tables_providers import placement_consumers
+
+_c = placement_consumers.c
+
+
+def note(conn: Connection, instance_uuid: str, *, now: datetime | None = None) -> None:
+    """From now on; again: nothing happens."""
+    known = conn.execute(sa.select(_c.instance_uuid).where(_c.instance_uuid == instance_uuid)).first()
+    if known is None:
+        conn.execute(placement_consumers.insert().values(instance_uuid=instance_uuid, created_at=now or utcnow()))
+
+
+def forget(conn: Connection, instance_uuid: str) -> None:
+    conn.execute(placement_consumers.delete().where(_c.instance_uuid == instance_uuid))
+
+
+def entitled(conn: Connection, instance_uuids: Collection[str]) -> frozenset[str]:
+    """Those of the servers that have a right to an allocation: they live, and are on a host or being built."""
+    found: set[str] = set()
+    for batch in batches(list(instance_uuids)):
+        found.update(row.uuid for row in conn.execute(_living().where(instances.c.uuid.in_(batch))))
+    return frozenset(found)
+
+
+def abandoned(conn: Connection) -> tuple[str, ...]:
+    """Servers that may have an allocation and have no right to one, those noted first first."""
+    query = sa.select(_c.instance_uuid).where(_c.instance_uuid.not_in(_living())).order_by(_c.created_at)
+    return tuple(conn.execute(query).scalars())
+
+
+def _living() -> sa.Select[Any]:
+    building = sa.select(builds.c.instance_uuid).where(builds.c.state == "running", builds.c.kind == "build")
+    on_a_host_or_soon = sa.or_(instances.c.compute_node_id.is_not(None), instances.c.uuid.in_(building))
+    return sa.select(instances.c.uuid).where(instances.c.deleted == 0, on_a_host_or_soon)
