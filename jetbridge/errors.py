@@ -383,6 +383,12 @@ class PlacementConflict(Conflict):
     template = "Placement has no room: {reason}"
 
 
+class PlacementConsumerConflict(PlacementConflict):
+    """Somebody else wrote the consumer's allocations since they were read."""
+
+    template = "Placement: the allocations of {consumer} were changed meanwhile: {reason}"
+
+
 class PlacementGenerationConflict(Conflict):
     """Somebody else changed the provider since it was read: read it again."""
 

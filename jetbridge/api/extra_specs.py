@@ -17,7 +17,7 @@ from jetbridge.api.fields import _storable
 from jetbridge.api.microversions import Version
 from jetbridge.errors import Invalid
 from jetbridge.pci.flavor import parse_alias_term
-from jetbridge.placement.groups import SIZES, check_group_key
+from jetbridge.placement.groups import check_group_key
 
 ALIAS = "pci_passthrough:alias"
 CHECKED_SINCE = 86
@@ -89,7 +89,6 @@ KNOWN: Mapping[str, Rule] = {
 NUMBERED: Mapping[str, Rule] = {"hw:numa_cpus.": _CPUS, "hw:numa_mem.": _NUMBER}
 CLOSED_NAMESPACES = ("hw:", "os:", "pci_passthrough:")
 """Namespaces of which every name is known: another one is surely a typo. Others are the operator's own."""
-_RESOURCES = re.compile(r"resources[^:]*:(.+)")
 
 
 def check_extra_specs(specs: Mapping[str, str], version: Version) -> None:
@@ -102,18 +101,6 @@ def check_extra_specs(specs: Mapping[str, str], version: Version) -> None:
         if key != ALIAS:
             check_group_key(key, value)
             _check(key, value)
-
-
-def refuse_unheld(specs: Mapping[str, str]) -> None:
-    """Of a flavor that somebody boots: a device that it asks for in a way which nothing here honours must not be left out silently.
-    Raises ``Invalid``."""
-    for key, value in specs.items():
-        resource = _RESOURCES.fullmatch(key)
-        if resource and resource[1] not in SIZES and value != "0":
-            raise Invalid(
-                f"Extra spec {key}={value} asks for something that is not offered here, and the server would run without it:"
-                f" remove it from the flavor, or ask for PCI devices with {ALIAS}."
-            )
 
 
 def _check(key: str, value: str) -> None:

@@ -14,7 +14,6 @@ from datetime import datetime
 from jetbridge.accelerator.profile import PROFILE, request_groups
 from jetbridge.accelerator.session import NEEDS_ENDPOINT
 from jetbridge.api.call import Call
-from jetbridge.api.extra_specs import refuse_unheld
 from jetbridge.api.flavors import visible
 from jetbridge.api.server_requests import (
     CreateServer,
@@ -83,7 +82,6 @@ def plan(call: Call, body: CreateServer) -> Plan:
     image = _image(call, image_id(new))
     flavor = _flavor(call, new.flavorRef)
     check_size(flavor, image)
-    refuse_unheld(flavor.extra_specs)
     return Plan(
         new=new,
         flavor=flavor,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jetbridge.compute import domain, nics, tracker, vgpus
 from jetbridge.compute.arqs import drop_accelerators
 from jetbridge.compute.host import AgentHost, about
 from jetbridge.compute.record import action_event, operation_failed
 from jetbridge.db import builds
+from jetbridge.errors import PlacementUnavailable
 from jetbridge.model.context import RequestContext
 from jetbridge.model.server import Server
 from jetbridge.steps.runtime import Step, StepFailed, run_steps
@@ -25,6 +26,7 @@ class DeleteContext:
     context: RequestContext
     server: Server
     compute_node_id: int
+    deallocated: bool = False
 
 
 def _stop(delete: DeleteContext) -> DeleteContext:
@@ -57,8 +59,29 @@ def _drop_accelerators(delete: DeleteContext) -> DeleteContext:
     return delete
 
 
+def _deallocate(delete: DeleteContext) -> DeleteContext:
+    """A Placement that is away holds nobody up: the server stays noted, and its allocation is taken back later."""
+    host, uuid = delete.host, delete.server.uuid
+    if host.placement is None:
+        return delete
+    try:
+        host.placement.by(host.source, delete.context, uuid).delete_allocations(uuid)
+    except PlacementUnavailable as error:
+        logger.warning(
+            "The allocation of server %s is taken back later: %s", uuid, error, extra=about(delete.context, uuid)
+        )
+        return delete
+    return replace(delete, deallocated=True)
+
+
 def _leave(delete: DeleteContext) -> DeleteContext:
-    tracker.leave(delete.host, delete.context, delete.server.uuid, delete.compute_node_id)
+    tracker.leave(
+        delete.host,
+        delete.context,
+        delete.server.uuid,
+        delete.compute_node_id,
+        deallocated=delete.deallocated,
+    )
     return delete
 
 
@@ -69,6 +92,7 @@ DELETE_STEPS: tuple[Step[DeleteContext], ...] = (
     Step("ports", _release_ports),
     Step("vgpus", _let_go_vgpus),
     Step("accelerators", _drop_accelerators),  # what can't be given back now is by reconciliation
+    Step("deallocate", _deallocate),  # before the server is seen to be gone: who boots then must find room
     Step("leave", _leave),  # only now: a device whose guest may still run is nobody else's
 )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from jetbridge.compute.host import AgentHost, about
 from jetbridge.compute.one_time_use import after_claim, after_release
 from jetbridge.compute.vgpus import say as say_vgpus
-from jetbridge.db import compute_nodes, pci_devices, request_specs, servers, vgpus
+from jetbridge.db import compute_nodes, consumers, pci_devices, request_specs, servers, vgpus
 from jetbridge.db.compute_nodes import ComputeNode, Usage
 from jetbridge.db.connection import Connection
 from jetbridge.db.host_states import host_state
@@ -27,8 +27,9 @@ from jetbridge.pci.device import PciDevice
 from jetbridge.pci.device_spec import DeviceSpec
 from jetbridge.pci.fit import AffinityCells, Refusal, fit, pick_devices
 from jetbridge.pci.pool import pools_of
-from jetbridge.pci.request import PciRequest, ProviderChoice
+from jetbridge.pci.request import PciRequest
 from jetbridge.pci.sync import after_free
+from jetbridge.placement.groups import provider_choice
 
 logger = logging.getLogger(__name__)
 
@@ -146,8 +147,16 @@ def release(host: AgentHost, context: RequestContext | None, server_uuid: str, c
     _say(host, context, "Freed", host.database.write(give_back), server_uuid)
 
 
-def leave(host: AgentHost, context: RequestContext | None, server_uuid: str, compute_node_id: int) -> None:
-    """The server's guest is gone: free its devices and delete its row, in one transaction."""
+def leave(
+    host: AgentHost,
+    context: RequestContext | None,
+    server_uuid: str,
+    compute_node_id: int,
+    *,
+    deallocated: bool = False,
+) -> None:
+    """The server's guest is gone: free its devices and delete its row, in one transaction. ``deallocated``: it has no allocation
+    in Placement any more."""
     specs = host.specs.current()
 
     def give_back(conn: Connection) -> tuple[PciDevice, ...]:
@@ -155,6 +164,8 @@ def leave(host: AgentHost, context: RequestContext | None, server_uuid: str, com
         freed = _free_of_server(host, conn, server_uuid, compute_node_id, specs)
         vgpus.release(conn, compute_node_id, server_uuid, now=host.now())
         servers.soft_delete(conn, server_uuid, now=host.now())
+        if deallocated:
+            consumers.forget(conn, server_uuid)
         return freed
 
     _say(host, context, "Freed", host.database.write(give_back), server_uuid)
@@ -288,11 +299,11 @@ def _fit(room: _Room, spec: RequestSpec, selection: Selection, packing: bool) ->
         spec.numa_topology,
         state.pools or (),
         spec.pci_requests,
-        ProviderChoice(selection.providers) if selection.providers else None,
+        provider_choice(spec.pci_requests, spec.groups, selection.providers),
         NumaLimits(node.cpu_allocation_ratio, node.ram_allocation_ratio),
         packing,
     )
-    reasons = capacity_refusals(state, spec.flavor)
+    reasons = capacity_refusals(state, spec.flavor, spec.numa_topology)
     if isinstance(fitted, Refusal):
         reasons += fitted.reasons
     elif not reasons:

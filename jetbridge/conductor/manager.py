@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from jetbridge.accelerator.bindings import ServerBindings
 from jetbridge.conductor.accelerators import STEP_NAMES, accelerate, wanted_of
+from jetbridge.conductor.ledger import Ledger
 from jetbridge.conductor.outcome import context_of, server_failed, start_builds
 from jetbridge.config.settings import Settings
 from jetbridge.db import actions, builds, request_specs, servers
@@ -19,6 +20,7 @@ from jetbridge.errors import (
     JetbridgeError,
     MaxRetriesExceeded,
     NoValidHost,
+    PlacementUnavailable,
     ServerNotFound,
     ServiceUnavailable,
     UnknownDestination,
@@ -49,8 +51,10 @@ class ConductorManager:
         now: Callable[[], datetime],
         bindings: ServerBindings | None = None,
         observe: Observer = nobody,
+        ledger: Ledger | None = None,
     ) -> None:
         self._database = database
+        self._ledger = ledger or Ledger(database, None)
         self._bus = bus
         self._settings = settings
         self._owner = owner
@@ -154,7 +158,6 @@ class ConductorManager:
         if attempts >= self._settings.max_attempts:
             self._fail(context, uuid, build, MaxRetriesExceeded(attempts=attempts, server=uuid, reason=reason))
             return
-        rest = tuple(selection for selection in build.alternates if selection.host not in tried)
         self._say(
             context,
             uuid,
@@ -164,10 +167,8 @@ class ConductorManager:
             attempts,
             self._settings.max_attempts,
         )
-        if rest:
-            self._send(context, build, rest, attempts, tried)
-        else:
-            self._reschedule(context, build, attempts, tried, reason)
+        # Not to an alternate of then: it has no allocation in Placement, and is no better known than any other host now.
+        self._reschedule(context, build, attempts, tried, reason)
 
     def delete_server(self, context: RequestContext, payload: Payload) -> None:
         """Delete on the server's host, or here when it is on none."""
@@ -279,6 +280,8 @@ class ConductorManager:
         self._bindings.by(TOPIC, context, uuid).drop(uuid)
 
     def _fail(self, context: RequestContext, uuid: str, build: Build, error: JetbridgeError) -> None:
+        if not isinstance(error, PlacementUnavailable):
+            self._ledger.give_back(context, uuid)
         self._database.write(
             lambda conn: server_failed(conn, context, uuid, build.id, error.message, EVENT, self._now())
         )
@@ -307,6 +310,7 @@ class ConductorManager:
         host = self._database.write(write)
         if host is None:
             self._drop_accelerators(context, uuid)
+            self._ledger.give_back(context, uuid)
             self._say(context, uuid, "Server %s deleted, it was on no host", uuid)
         return host
 

@@ -69,6 +69,7 @@ class HostState:
     availability_zone: str = "nova"
     networks: frozenset[str] = frozenset()
     devices_known: bool = True  # False: the last discovery failed, so none of the host's devices is offered
+    uuid: str = ""  # its own resource provider's, too
     reported: bool = True  # False: its resource providers are not in Placement yet, so no server can be placed on it
 
     @cached_property

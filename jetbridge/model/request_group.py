@@ -14,13 +14,15 @@ class RequestGroup:
     ``requester_id`` names who asks, and keys the providers of a ``Selection``: ``<pci request id>-<index>`` for a device of an
     alias, ``device_profile_<index>`` for a group of a device profile (followed by the port's id when a port asks), the suffix of
     ``resourcesSUFFIX`` and ``traitSUFFIX`` keys for a flavor's own group, and the empty text for its unsuffixed keys, whose
-    resources may come from several providers of the host's tree.
+    resources may come from several providers of the host's tree. ``providers`` are the UUIDs of those that serve it, once they are
+    chosen.
     """
 
     requester_id: str
     resources: Mapping[str, int] = field(default_factory=dict)
     required: frozenset[str] = frozenset()
     forbidden: frozenset[str] = frozenset()
+    providers: tuple[str, ...] = ()
 
     @property
     def suffixed(self) -> bool:
@@ -36,6 +38,7 @@ def groups_to_json(groups: Iterable[RequestGroup]) -> list[dict[str, Any]]:
             "resources": dict(group.resources),
             "required_traits": sorted(group.required),
             "forbidden_traits": sorted(group.forbidden),
+            "provider_uuids": list(group.providers),
         }
         for group in groups
     ]
@@ -49,6 +52,7 @@ def groups_from_json(entries: Iterable[Mapping[str, Any]]) -> tuple[RequestGroup
             resources=entry["resources"],
             required=frozenset(entry["required_traits"]),
             forbidden=frozenset(entry["forbidden_traits"]),
+            providers=tuple(entry.get("provider_uuids", ())),
         )
         for entry in entries
     )

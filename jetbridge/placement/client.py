@@ -13,6 +13,7 @@ from requests import Response
 
 from jetbridge.errors import (
     PlacementConflict,
+    PlacementConsumerConflict,
     PlacementGenerationConflict,
     PlacementInventoryInUse,
     PlacementRefused,
@@ -187,8 +188,8 @@ class PlacementClient:
         """The consumer has exactly this from now on, all or nothing. ``generation`` is the consumer's as it was read (None: it has
         nothing yet). A consumer that was left without anything when Placement died is taken over.
 
-        Raises ``PlacementConflict`` when there is no room, a provider is gone, or somebody else wrote the consumer's allocations
-        meanwhile. Writes that only lost against others of the same provider are repeated.
+        Raises ``PlacementConflict`` when there is no room or a provider is gone, ``PlacementConsumerConflict`` when somebody else wrote
+        the consumer's allocations meanwhile. Writes that only lost against others of the same provider are repeated.
         """
         body = _written(ConsumerAllocations(generation, project, user, by_provider))
         settled = False
@@ -206,7 +207,7 @@ class PlacementClient:
                 if _same(held, by_provider):  # perhaps our own write, whose answer was lost
                     return
                 if held or body["consumer_generation"] is not None:
-                    raise PlacementConflict(reason=detail)
+                    raise PlacementConsumerConflict(consumer=consumer, reason=detail)
                 if settled:
                     body["consumer_generation"] = _expected_generation(detail)
                 else:
@@ -215,6 +216,18 @@ class PlacementClient:
                 continue
             self.transport.pause(random.uniform(0, LONGEST_PAUSE_SECONDS))
         raise PlacementConflict(reason=f"others changed the same providers {CONFLICT_TRIES} times")
+
+    def replace_allocations(self, consumer: str, by_provider: Mapping[str, Resources], project: str, user: str) -> None:
+        """As ``put_allocations``, in place of whatever the consumer has: by whom it was written doesn't count."""
+        generation: int | None = None
+        for _ in range(CONFLICT_TRIES):
+            try:
+                self.put_allocations(consumer, by_provider, project, user, generation)
+            except PlacementConsumerConflict:
+                generation = self.allocations(consumer).generation
+            else:
+                return
+        raise PlacementConflict(reason=f"others changed the allocations of {consumer} {CONFLICT_TRIES} times")
 
     def delete_allocations(self, consumer: str) -> None:
         """The consumer has nothing any more. One that has nothing: nothing happens."""

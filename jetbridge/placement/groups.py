@@ -6,12 +6,12 @@ The keys are those of the Compute API (Nova Administration Guide, Configure sche
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jetbridge.errors import Invalid
 from jetbridge.model.request_group import RequestGroup
-from jetbridge.pci.request import PciRequest
+from jetbridge.pci.request import PciRequest, ProviderChoice
 from jetbridge.placement.names import is_resource_class, is_trait, resource_class_name, trait_names
 
 GROUP_POLICY = "group_policy"
@@ -24,6 +24,8 @@ SIZES = frozenset({"VCPU", "PCPU", "MEMORY_MB", "DISK_GB"})
 OWNER_TRAIT = "OWNER_NOVA"
 """Says whose a provider is in a Placement that several services share (os-traits, OWNER namespace). Every provider that we write has it, and
 groups of PCI devices require it."""
+
+NO_PROVIDER = "no provider"
 
 LARGEST_AMOUNT = 2**31 - 1
 """The largest that Placement keeps (its amounts are 32-bit integers)."""
@@ -117,6 +119,30 @@ def pci_groups(requests: Iterable[PciRequest]) -> tuple[RequestGroup, ...]:
         if not request.from_port
         for index in range(request.count)
     )
+
+
+def groups_of(request: PciRequest, groups: Iterable[RequestGroup]) -> tuple[RequestGroup, ...]:
+    """The groups of a request's devices, in their order; none when the request isn't in Placement."""
+    known = {group.requester_id: group for group in groups}
+    names = (f"{request.request_id}-{index}" for index in range(request.count))
+    return tuple(known[name] for name in names if name in known)
+
+
+def provider_choice(
+    requests: Iterable[PciRequest], groups: Sequence[RequestGroup], chosen: Mapping[str, Sequence[str]]
+) -> ProviderChoice | None:
+    """What a claim has to follow: the chosen providers (by requester id) per device request. None: no request is in Placement.
+
+    A device whose group has no provider counts as bound to one that nobody has, so that the claim fails rather than takes another.
+    """
+    by_request = {
+        request.request_id: tuple(
+            provider for group in mine for provider in chosen.get(group.requester_id, (NO_PROVIDER,))
+        )
+        for request in requests
+        if (mine := groups_of(request, groups))
+    }
+    return ProviderChoice(by_request) if by_request else None
 
 
 def _group(suffix: str, draft: _Draft) -> RequestGroup:

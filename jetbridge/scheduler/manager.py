@@ -6,21 +6,25 @@ import logging
 import random
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from jetbridge.config.settings import Settings
-from jetbridge.db import request_specs, servers, verdicts
+from jetbridge.db import consumers, request_specs, servers, verdicts
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
 from jetbridge.errors import NoValidHost, ServerNotFound
 from jetbridge.model.context import RequestContext
 from jetbridge.model.request_spec import RequestSpec
 from jetbridge.model.verdict import Selection
+from jetbridge.placement.client import PlacementClient
 from jetbridge.rpc.bus import Handler, Payload
 from jetbridge.scheduler.filters.base import FilterFactory
 from jetbridge.scheduler.filters.load import installed_filters, load_filters, needs_pools
+from jetbridge.scheduler.filters.reported import PlacementFilter
 from jetbridge.scheduler.inflight import InFlight
 from jetbridge.scheduler.memo import Memo
-from jetbridge.scheduler.select import Choosing, Outcome, Random, select_destinations
+from jetbridge.scheduler.placement import Placing
+from jetbridge.scheduler.select import Choosing, Outcome, Placer, Random, select_destinations
 from jetbridge.scheduler.snapshot import SnapshotCache
 
 logger = logging.getLogger(__name__)
@@ -31,13 +35,14 @@ Hosts = tuple[tuple[Selection, ...], ...]
 
 
 class SchedulerManager:
-    """One per process. ``installed``: filters by name beyond ours (None: those of the installed packages)."""
+    """One per process. ``placement`` None: nothing is recorded (tests of other things). ``installed``: filters by name beyond ours (None: those of the installed packages)."""
 
     def __init__(
         self,
         database: Database,
         settings: Settings,
         *,
+        placement: PlacementClient | None = None,
         snapshot: SnapshotCache | None = None,
         installed: Mapping[str, FilterFactory] | None = None,
         rng: Random | None = None,
@@ -46,8 +51,9 @@ class SchedulerManager:
         self._snapshot = snapshot or SnapshotCache(
             database, service_down_time=settings.service_down_time, with_pools=needs_pools(settings)
         )
+        filters = load_filters(settings, installed_filters() if installed is None else installed)
         self._choosing = Choosing(
-            filters=load_filters(settings, installed_filters() if installed is None else installed),
+            filters=filters if placement is None else (PlacementFilter(), *filters),
             random=rng or random.Random(),
             alternates=max(settings.max_attempts - 1, 0),
             pci_weight_multiplier=settings.pci_weight_multiplier,
@@ -56,6 +62,7 @@ class SchedulerManager:
             packing=settings.packing_host_numa_cells_allocation_strategy,
         )
 
+        self._placement = placement
         self._memo = Memo(self._choosing.filters)
         self._in_flight = InFlight(settings.packing_host_numa_cells_allocation_strategy)
         self._choosing_alone = threading.Lock()  # two at once would choose the same device
@@ -74,7 +81,7 @@ class SchedulerManager:
         specs = self._specs(server_uuids)
         with self._choosing_alone:
             outcome = self._choose(context, specs, frozenset(exclude_hosts))
-        self._keep(context, outcome)
+        self._keep(context, specs, outcome)
         if outcome.selections is None:
             logger.info("[%s] [instance: %s] %s", context.request_id, list(outcome.verdicts)[-1], outcome.failure)
             raise NoValidHost(reason=outcome.failure)
@@ -96,14 +103,21 @@ class SchedulerManager:
                 self._in_flight.keep_only(servers.waiting(conn, self._in_flight.servers - asking))
         now = self._snapshot.hosts()
         expected = self._in_flight.applied(now)
-        outcome = select_destinations(context, expected, specs, self._choosing, exclude_hosts, self._memo)
+        placer = self._placer(context)
+        outcome = select_destinations(context, expected, specs, self._choosing, exclude_hosts, self._memo, placer)
         if outcome.selections is None and any(one is not other for one, other in zip(now, expected, strict=True)):
             # Servers on their way may never arrive: they are no reason to refuse, the claim decides.
             logger.debug("[%s] No host beside the servers on their way: asked again without them", context.request_id)
-            outcome = select_destinations(context, now, specs, self._choosing, exclude_hosts, self._memo)
+            outcome = select_destinations(context, now, specs, self._choosing, exclude_hosts, self._memo, placer)
         for spec, hosts in zip(specs, outcome.selections or (), strict=False):
             self._in_flight.add(hosts[0].compute_node_id, spec)
         return outcome
+
+    def _placer(self, context: RequestContext) -> Placer | None:
+        if self._placement is None:
+            return None
+        client = self._placement
+        return lambda spec: Placing(client, context, spec, self._choosing.packing).place
 
     def _specs(self, server_uuids: Sequence[str]) -> list[RequestSpec]:
         with self._database.read() as conn:
@@ -113,10 +127,27 @@ class SchedulerManager:
                 raise ServerNotFound(server=uuid)
         return [found[uuid] for uuid in server_uuids]
 
-    def _keep(self, context: RequestContext, outcome: Outcome) -> None:
-        def store(conn: Connection) -> None:
+    def _keep(self, context: RequestContext, specs: Sequence[RequestSpec], outcome: Outcome) -> None:
+        """Verdicts, and which providers serve whom. A server whose build ended meanwhile gets no allocation: who ended it may have
+        taken the allocation back before it was written."""
+        placed = dict(zip((spec.instance_uuid for spec in specs), outcome.selections or (), strict=False))
+
+        def store(conn: Connection) -> frozenset[str]:
             for uuid, answers in outcome.verdicts.items():
                 earlier = max((stored.attempt for stored in verdicts.of_server(conn, uuid)), default=0)
                 verdicts.store(conn, uuid, context.request_id, earlier + 1, answers)
+            for spec in specs:
+                if spec.groups and spec.instance_uuid in placed:
+                    request_specs.save(conn, _served(spec, placed[spec.instance_uuid][0]))
+            return consumers.entitled(conn, placed)
 
-        self._database.write(store)
+        entitled = self._database.write(store)
+        if self._placement is not None:
+            for uuid in placed.keys() - entitled:
+                self._placement.by(TOPIC, context, uuid).delete_allocations(uuid)
+
+
+def _served(spec: RequestSpec, selection: Selection) -> RequestSpec:
+    providers = selection.providers
+    groups = tuple(replace(group, providers=providers.get(group.requester_id, ())) for group in spec.groups)
+    return replace(spec, groups=groups)

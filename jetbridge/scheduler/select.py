@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -26,6 +26,14 @@ logger = logging.getLogger(__name__)
 
 TRIED = "RetryFilter"
 """The name under which hosts that failed this server before are refused."""
+
+PLACEMENT = "Placement"
+"""The name under which hosts are refused whose providers can't serve a server."""
+
+Place = Callable[[HostState], Selection | Reason]
+"""Takes a host that passed, or says why not."""
+
+Placer = Callable[[RequestSpec], Place]
 
 _Decision = tuple[str | None, Reason | None]
 _TRIED = Answer(TRIED, Reason("host.tried", "the build already failed there"), None)
@@ -86,24 +94,37 @@ def select_destinations(
     choosing: Choosing,
     exclude_hosts: Collection[str] = (),
     memo: Memo | None = None,
+    placer: Placer | None = None,
 ) -> Outcome:
-    """Hosts for all servers or for none. Nothing passed in is changed, nothing is stored; ``memo`` (of the same filters) learns."""
+    """Hosts for all servers or for none. Nothing passed in is changed; ``memo`` (of the same filters) learns. ``placer`` has the last
+    word on the best hosts, and what it records stays recorded also when a later server finds no host."""
     memo = Memo(choosing.filters) if memo is None else memo
     current = list(states)
     selections: list[tuple[Selection, ...]] = []
     verdicts: dict[str, tuple[VerdictGroup, ...]] = {}
     for number, spec in enumerate(specs, start=1):
         judged = filter_hosts(context, current, spec, memo.question(spec), exclude_hosts)
-        verdicts[spec.instance_uuid] = grouped(judged)
-        best = list(islice(in_order(judged, spec, choosing), 1 + choosing.alternates))
-        if not best:
+        ordered = in_order(judged, spec, choosing)
+        place = _selection if placer is None else placer(spec)
+        refused: dict[str, Reason] = {}
+        chosen: Selection | None = None
+        best: HostState | None = None
+        for state in ordered:
+            answer = place(state)
+            if isinstance(answer, Selection):
+                chosen, best = answer, state
+                break
+            refused[state.host] = answer
+        _log_refused(context, spec, refused)
+        verdicts[spec.instance_uuid] = with_refusals(grouped(judged), refused)
+        if chosen is None or best is None:
             which = f"For server {number} of {len(specs)} in the request: " if len(specs) > 1 else ""
             return Outcome(None, verdicts, which + _why(spec, verdicts[spec.instance_uuid]))
-        verdicts[spec.instance_uuid] = _with_choice(verdicts[spec.instance_uuid], best[0], spec, choosing.packing)
-        selections.append(tuple(_selection(state) for state in best))
+        verdicts[spec.instance_uuid] = _with_choice(verdicts[spec.instance_uuid], best, spec, choosing.packing)
+        selections.append((chosen, *(_selection(state) for state in islice(ordered, choosing.alternates))))
         if number < len(specs):
-            at = next(at for at, state in enumerate(current) if state is best[0])
-            current[at] = consumed(best[0], spec, choosing.packing)
+            at = next(at for at, state in enumerate(current) if state is best)
+            current[at] = consumed(best, spec, choosing.packing)
     return Outcome(tuple(selections), verdicts)
 
 
@@ -169,6 +190,26 @@ def _with_choice(
     return tuple(told)
 
 
+def with_refusals(groups: Sequence[VerdictGroup], refused: Mapping[str, Reason]) -> tuple[VerdictGroup, ...]:
+    """The verdicts, when of the hosts that passed some were refused by Placement after all."""
+    if not refused:
+        return tuple(groups)
+    told: dict[Reason, list[str]] = {}
+    for host, reason in refused.items():
+        told.setdefault(reason, []).append(host)
+    kept = []
+    for group in groups:
+        if group.filter is None:
+            left = tuple(host for host in group.hosts if host not in refused)
+            group = VerdictGroup(None, None, group.host_count - len(refused), left)
+        if group.host_count:
+            kept.append(group)
+    more = [
+        VerdictGroup(PLACEMENT, reason, len(names), tuple(names[:MOST_HOSTS_NAMED])) for reason, names in told.items()
+    ]
+    return (*kept, *more)
+
+
 def in_order(judged: Judged, spec: RequestSpec, choosing: Choosing) -> Iterator[HostState]:
     """The hosts that passed, the best first. Equal ones keep their order, unless the best are to be shuffled. Few are wanted of
     many, so only the best are sorted until more are asked for."""
@@ -226,6 +267,13 @@ def _log(context: RequestContext, spec: RequestSpec, filters: Sequence[str], jud
         left -= refused[name]
         logger.info(
             "[%s] [instance: %s] Filter %s returned %d hosts", context.request_id, spec.instance_uuid, name, left
+        )
+
+
+def _log_refused(context: RequestContext, spec: RequestSpec, refused: Mapping[str, Reason]) -> None:
+    for host, reason in islice(refused.items(), MOST_HOSTS_NAMED):
+        logger.info(
+            "[%s] [instance: %s] Placement: not host %s: %s", context.request_id, spec.instance_uuid, host, reason.text
         )
 
 

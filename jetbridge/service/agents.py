@@ -160,6 +160,10 @@ class Agents:
     def _periodic(self, agent: ComputeAgent) -> None:
         agent.periodic(self._kit.gone_owners())
 
+    def settle_reports(self, seconds: float) -> bool:
+        """Wait until all hosts are in Placement, or can't be now. False: it takes longer than that."""
+        return self._kit.reports.settle(seconds)
+
     def stop(self, names: Collection[str] | None = None) -> None:
         for name in list(self._agents if names is None else names):
             agent = self._agents.pop(name, None)

@@ -75,11 +75,12 @@ class AllInOne(Process):
         conducting.reconcile(starting=True)
         self._look_after(conducting)
         self._live()
+        self._settle_reports()
         return open_front(self, server, self._listen, aliases, self._undo.callback)
 
     def _serve_brain(self) -> Conducting:
         self._register(self.host_name, ("nova-conductor", "conductor"), ("nova-scheduler", "scheduler"))
-        self.bus.serve("scheduler", SchedulerManager(self.database, self.settings).handlers())
+        self.bus.serve("scheduler", SchedulerManager(self.database, self.settings, placement=self.placement).handlers())
         conducting = self._conducting()
         self.bus.serve("conductor", conducting.handlers())
         return conducting

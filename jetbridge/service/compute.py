@@ -46,6 +46,7 @@ class ComputeProcess(SeparateProcess):
         self._open()
         self._live()  # before the agents: a fleet takes a while to start, and must not count as silent meanwhile
         self._fleet_agents = self._open_agents(hold=self.state.hold_host, part=self._part)
+        self._settle_reports()
         return self.name
 
     def reload(self) -> None:

@@ -6,11 +6,13 @@ from collections.abc import Callable, Collection, Mapping
 
 from jetbridge.accelerator.bindings import ServerBindings
 from jetbridge.conductor.gone_hosts import answer_for_gone_hosts
+from jetbridge.conductor.ledger import Ledger
 from jetbridge.conductor.manager import ConductorManager
 from jetbridge.conductor.reconcile import reconcile_unplaced
 from jetbridge.config.settings import Settings
 from jetbridge.db.clock import utcnow
 from jetbridge.db.engine import Database
+from jetbridge.placement.client import PlacementClient
 from jetbridge.rpc.bus import Bus, Handler
 from jetbridge.steps.runtime import Observer
 
@@ -24,6 +26,7 @@ class Conducting:
         bus: Bus,
         settings: Settings,
         bindings: ServerBindings,
+        placement: PlacementClient,
         *,
         owner: str,
         observe: Observer,
@@ -35,8 +38,16 @@ class Conducting:
         self._bindings = bindings
         self._heartbeat = heartbeat
         self._gone_owners = gone_owners
+        self._ledger = Ledger(database, placement)
         self._manager = ConductorManager(
-            database, bus, settings, owner=owner, now=utcnow, bindings=bindings, observe=observe
+            database,
+            bus,
+            settings,
+            owner=owner,
+            now=utcnow,
+            bindings=bindings,
+            ledger=self._ledger,
+            observe=observe,
         )
 
     def handlers(self) -> Mapping[str, Handler]:
@@ -55,4 +66,5 @@ class Conducting:
             bindings=self._bindings,
         )
         self._manager.send_again()
+        self._ledger.give_back_abandoned()
         answer_for_gone_hosts(self._database, now=utcnow, service_down_time=self._settings.service_down_time)

@@ -49,6 +49,7 @@ from jetbridge.steps.runtime import Observer, nobody
 logger = logging.getLogger(__name__)
 
 HOUR = 3600.0
+FIRST_REPORTS_SECONDS = 15.0
 
 
 class Process:
@@ -210,11 +211,17 @@ class Process:
             self.bus,
             self.settings,
             self.bindings,
+            self.placement,
             owner=self._owner,
             observe=self._observe,
             heartbeat=self._heartbeat,
             gone_owners=self._gone_owners,
         )
+
+    def _settle_reports(self) -> None:
+        """Hosts that are in Placement by the time this process says that it is ready can be used by who waited for that."""
+        if self.agents is not None and not self.agents.settle_reports(FIRST_REPORTS_SECONDS):
+            logger.info("Hosts are still being reported to Placement: each takes servers as soon as it is there")
 
     # --- again and again ---
 

@@ -13,5 +13,5 @@ class SchedulerProcess(SeparateProcess):
         self._open()
         self._register(self.name, ("nova-scheduler", "scheduler"))
         self._live()
-        self.bus.serve("scheduler", SchedulerManager(self.database, self.settings).handlers())
+        self.bus.serve("scheduler", SchedulerManager(self.database, self.settings, placement=self.placement).handlers())
         return self.name

@@ -26,7 +26,7 @@ OWN: Mapping[str, FilterFactory] = {
 }
 
 NEED_POOLS = frozenset({"PciPassthroughFilter", "NUMATopologyFilter"})
-"""Device pools are read when one of these is enabled."""
+"""Device pools are read when one of these is enabled, or devices are scheduled by Placement."""
 
 # Filters that people's nova.conf names and that have no counterpart here: left out, not an error.
 OTHERS = frozenset(
@@ -92,4 +92,4 @@ def load_filters(settings: Settings, installed: Mapping[str, FilterFactory]) -> 
 
 
 def needs_pools(settings: Settings) -> bool:
-    return not NEED_POOLS.isdisjoint(settings.enabled_filters)
+    return settings.pci_in_placement or not NEED_POOLS.isdisjoint(settings.enabled_filters)

@@ -18,7 +18,7 @@ class ResourceFilter:
         return None
 
     def check(self, state: HostState, spec: RequestSpec) -> Reason | None:
-        reasons = [*capacity_refusals(state, spec.flavor)]
+        reasons = [*capacity_refusals(state, spec.flavor, spec.numa_topology)]
         missing = sorted(set(spec.networks) - state.networks)
         if missing:
             reasons.append(

@@ -230,25 +230,19 @@ def test_hints_that_nothing_honours_are_refused(cloud: Cloud, hint: str) -> None
     assert hint in message(answer)
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "refused"),
-    [
-        ("resources:VGPU", "1", True),
-        ("resources_GPU:CUSTOM_PCI_10DE_1EB8", "1", True),
-        ("resources:VGPU", "0", False),
-        ("resources:MEMORY_MB", "512", False),
-        ("trait:CUSTOM_FAST", "required", False),
-    ],
-)
-def test_a_flavor_that_asks_for_devices_in_a_way_nothing_honours_boots_nobody_without_them(
-    cloud: Cloud, key: str, value: str, refused: bool
-) -> None:
-    cloud.flavor(specs={key: value})
+def test_what_a_flavor_asks_of_placement_is_kept_with_the_server(cloud: Cloud) -> None:
+    cloud.flavor(specs={"resources1:VGPU": "1", "trait1:CUSTOM_FAST": "required", "resources:MEMORY_MB": "512"})
+    server_id = cloud.boot().json()["server"]["id"]
+    with cloud.database.read() as conn:
+        (group,) = request_specs.get(conn, server_id).groups
+    assert (group.requester_id, group.resources, group.required) == ("1", {"VGPU": 1}, {"CUSTOM_FAST"})
+
+
+def test_an_amount_that_is_no_number_is_refused_by_its_key(cloud: Cloud) -> None:
+    cloud.flavor(specs={"resources:VGPU": "many"})
     answer = cloud.boot()
-    assert answer.status_code == (400 if refused else 202)
-    if refused:
-        assert f"{key}={value}" in message(answer)
-        assert cloud.get("/servers").json()["servers"] == []
+    assert answer.status_code == 400
+    assert "'many' for extra spec resources:VGPU" in message(answer)
 
 
 def test_a_device_profile_that_is_not_there_exactly_once_is_refused(cloud: Cloud) -> None:

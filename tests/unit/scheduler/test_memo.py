@@ -47,7 +47,7 @@ def told(answers: list[Answer]) -> list[tuple[str | None, Reason | None]]:
 
 # --- what hosts look like ----------------------------------------------------------------------
 
-IDENTITY = {"compute_node_id", "host", "hypervisor_hostname", "generation"}
+IDENTITY = {"compute_node_id", "host", "hypervisor_hostname", "generation", "uuid"}
 OTHER: dict[str, Any] = {
     "numa": host(host_cell(0, shared=4)),
     "pools": gpus(1),

@@ -1,0 +1,334 @@
+"""Recording a choice in Placement: which of a host's providers serve the server, and its allocation.
+
+Placement is asked which providers of the chosen host could serve each distinct group, never to combine them: the number of
+requests does not grow with the number of devices, and the devices are chosen here, with their NUMA nodes. Its yes is not yet ownership: the
+host's claim decides (docs/models.md, PCI devices in Placement).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from jetbridge.errors import PlacementConflict, PlacementUnknownName
+from jetbridge.model.context import RequestContext
+from jetbridge.model.host_state import HostState
+from jetbridge.model.request_group import RequestGroup
+from jetbridge.model.request_spec import RequestSpec
+from jetbridge.model.verdict import Selection
+from jetbridge.numa.fit import fit_server
+from jetbridge.pci.fit import Refusal
+from jetbridge.pci.pool import Pool
+from jetbridge.pci.request import ProviderChoice
+from jetbridge.placement.client import PlacementClient
+from jetbridge.placement.groups import OWNER_TRAIT, groups_of, isolated
+from jetbridge.placement.records import Resources
+from jetbridge.placement.sizes import server_resources
+from jetbridge.reasons import Reason
+from jetbridge.scheduler.assign import assigned, split
+from jetbridge.scheduler.filters.base import merged
+from jetbridge.scheduler.filters.numa import numa_limits
+
+logger = logging.getLogger(__name__)
+
+HOSTS_ASKED_ONE_BY_ONE = 3
+"""After so many hosts without an eligible provider all hosts are asked about at once."""
+
+TRIES = 8
+"""How often a host is asked again when others took what was chosen there."""
+
+SOURCE = "scheduler"
+
+_CLASS = re.compile(r"for '?([A-Z0-9_]+)'? on")
+
+
+class Refused(Exception):
+    """The host doesn't serve the server."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.text)
+        self.reason = reason
+
+
+@dataclass
+class Shares:
+    """What is taken of which provider, and of which for each suffixed group (the unsuffixed one's name is empty)."""
+
+    amounts: dict[str, Counter[str]] = field(default_factory=dict)
+    providers: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def take(self, group: str, provider: str, resources: Resources) -> None:
+        self.amounts.setdefault(provider, Counter()).update(resources)
+        self.providers[group] = (*self.providers.get(group, ()), provider)
+
+
+@dataclass(frozen=True)
+class _Need:
+    """Something that is asked for: ``roots`` are those of the hosts that have it, ``reason`` is for the others."""
+
+    reason: Reason
+    roots: frozenset[str]
+
+
+class Placing:
+    """One server's way into Placement: asked host by host, the best first, until one takes it. ``write`` False: nothing is recorded
+    (a dry run)."""
+
+    def __init__(
+        self, client: PlacementClient, context: RequestContext, spec: RequestSpec, packing: bool, *, write: bool = True
+    ) -> None:
+        self._client = client.by(SOURCE, context, spec.instance_uuid)
+        self._context = context
+        self._spec = spec
+        self._packing = packing
+        self._write = write
+        self._apart = isolated(spec.flavor.extra_specs)
+        self._devices = {request.request_id: groups_of(request, spec.groups) for request in spec.pci_requests}
+        of_devices = {group.requester_id for mine in self._devices.values() for group in mine}
+        self._suffixed = [group for group in spec.groups if group.suffixed]
+        self._others = [group for group in self._suffixed if group.requester_id not in of_devices]
+        self._loose = next((group for group in spec.groups if not group.suffixed), None)
+        self._sizes = RequestGroup("", server_resources(spec.flavor, spec.numa_topology))
+        self._refused = 0
+        self._needs: tuple[_Need, ...] = ()  # known once all hosts were asked about
+
+    def place(self, state: HostState) -> Selection | Reason:
+        """The host with its providers, recorded; or why not. Raises ``PlacementUnavailable``."""
+        for need in self._needs:
+            if state.uuid not in need.roots:
+                return need.reason
+        try:
+            return self._placed(state)
+        except Refused as refused:
+            self._refused += 1
+            if self._refused == HOSTS_ASKED_ONE_BY_ONE:
+                self._needs = self._needs_of_all_hosts()
+            return refused.reason
+
+    def _placed(self, state: HostState) -> Selection:
+        free: dict[str, int] = {}
+        for attempt in range(1, TRIES + 1):
+            shares = self._shares(state, free)
+            try:
+                self._record(shares)
+            except PlacementConflict as conflict:
+                logger.info(
+                    "[%s] [instance: %s] Host %s: %s",
+                    self._context.request_id,
+                    self._spec.instance_uuid,
+                    state.host,
+                    conflict,
+                )
+                # The host itself is full, or too many others want the same.
+                if not self._spec.groups or state.uuid in conflict.message or attempt == TRIES:
+                    raise Refused(_no_room(conflict)) from conflict
+                free.update(self._free(provider for provider in shares.amounts if provider != state.uuid))
+            else:
+                return Selection(state.host, state.compute_node_id, state.generation, shares.providers)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _record(self, shares: Shares) -> None:
+        if self._write:
+            self._client.replace_allocations(
+                self._spec.instance_uuid,
+                {provider: dict(amounts) for provider, amounts in shares.amounts.items()},
+                self._spec.project_id,
+                self._context.user,
+            )
+
+    def _shares(self, state: HostState, free: Mapping[str, int]) -> Shares:
+        """``free``: what was found to be free of some providers, where Placement has less than our tables."""
+        shares = Shares()
+        shares.amounts[state.uuid] = Counter(self._sizes.resources)
+        eligible = self._eligible(state)
+        self._share_devices(state, eligible, free, shares)
+        self._share_others(eligible, shares)
+        if self._loose is not None:
+            self._share_loose(self._loose, state, shares)
+        return shares
+
+    # --- who could serve ---
+
+    def _eligible(self, state: HostState) -> dict[str, tuple[str, ...]]:
+        """By requester id of suffixed groups, the providers of the host that could serve it now: one request per distinct group."""
+        found: dict[Hashable, tuple[str, ...]] = {}
+        for group in self._suffixed:
+            if _kind(group) not in found:
+                found[_kind(group)] = self._ask(group, state.uuid)
+        return {group.requester_id: found[_kind(group)] for group in self._suffixed}
+
+    def _ask(self, group: RequestGroup, root: str) -> tuple[str, ...]:
+        found = self._found(group, root)
+        if not found:
+            raise Refused(_none_free(group))
+        return found
+
+    def _found(self, group: RequestGroup, root: str) -> tuple[str, ...]:
+        try:
+            return self._client.eligible(group, root)
+        except PlacementUnknownName as error:
+            raise Refused(_unknown(error)) from error
+
+    def _needs_of_all_hosts(self) -> tuple[_Need, ...]:
+        """For each kind of group, and for the host's own sizes, which hosts have it: one request each, about all hosts at once."""
+        loose = (
+            []
+            if self._loose is None
+            else [replace(self._loose, resources={name: 1}, required=frozenset()) for name in self._loose.resources]
+        )
+        kinds = {_kind(group): group for group in (self._sizes, *self._suffixed, *loose)}
+        needs = []
+        for group in kinds.values():
+            try:
+                found = self._client.eligible_providers(group, None)
+            except PlacementUnknownName as error:
+                needs.append(_Need(_unknown(error), frozenset()))
+            else:
+                needs.append(_Need(_none_free(group), frozenset(provider.root_uuid for provider in found)))
+        return tuple(needs)
+
+    def _free(self, providers: Iterable[str]) -> dict[str, int]:
+        """How much of its scarcest class each provider has free."""
+        found = {}
+        for provider in providers:
+            _, inventories = self._client.inventories(provider)
+            used = self._client.usages(provider)
+            left = [
+                int((entry["total"] - entry["reserved"]) * entry["allocation_ratio"]) - used.get(name, 0)
+                for name, entry in inventories.items()
+            ]
+            found[provider] = max(min(left, default=0), 0)
+        return found
+
+    # --- who serves ---
+
+    def _share_devices(
+        self, state: HostState, eligible: Mapping[str, Sequence[str]], free: Mapping[str, int], shares: Shares
+    ) -> None:
+        """Devices of the pools that eligible providers stand for, near enough to the guest's cells, all requests jointly."""
+        bound = {request_id: groups for request_id, groups in self._devices.items() if groups}
+        if not bound:
+            return
+        allowed = {request_id: frozenset(eligible[groups[0].requester_id]) for request_id, groups in bound.items()}
+        answer = fit_server(
+            state.numa,
+            self._spec.numa_topology,
+            _capped(state.pools or (), free),
+            self._spec.pci_requests,
+            ProviderChoice(allowed=allowed, apart=self._apart),
+            numa_limits(state),
+            self._packing,
+        )
+        if isinstance(answer, Refusal):
+            raise Refused(merged(answer.reasons))
+        for request_id, groups in bound.items():
+            providers = [str(take.pool.rp_uuid) for take in answer.choice.takes[request_id] for _ in range(take.count)]
+            for group, provider in zip(groups, providers, strict=True):
+                shares.take(group.requester_id, provider, group.resources)
+
+    def _share_others(self, eligible: Mapping[str, Sequence[str]], shares: Shares) -> None:
+        """Groups that no device of ours decides: each of a provider of its own as far as there are enough."""
+        if not self._others:
+            return
+        taken = (
+            {provider for providers in shares.providers.values() for provider in providers} if self._apart else set()
+        )
+        choices = [
+            [provider for provider in eligible[group.requester_id] if provider not in taken] for group in self._others
+        ]
+        places = dict.fromkeys((provider for choice in choices for provider in choice), 1)
+        found = assigned(choices, places)
+        if found is None and not self._apart:
+            most = max(amount for group in self._others for amount in group.resources.values())
+            found = assigned(choices, {provider: left // most for provider, left in self._free(places).items()})
+        if found is None:
+            apart = ", each of another provider as group_policy isolate asks" if self._apart else ""
+            wanted = "; ".join(_described(group) for group in self._others)
+            text = f"Placement has too few providers for all of {wanted}{apart}"
+            raise Refused(Reason("placement.eligible", text, before=len(places), after=0, hint=_hint(self._others[0])))
+        for group, provider in zip(self._others, found, strict=True):
+            shares.take(group.requester_id, provider, group.resources)
+
+    def _share_loose(self, group: RequestGroup, state: HostState, shares: Shares) -> None:
+        """The unsuffixed group: each class of one provider of the tree, or of several. Its traits are the host's or those of the
+        providers that serve it."""
+        if group.required or group.forbidden:
+            _, traits = self._client.traits(state.uuid)
+            unwanted = sorted(group.forbidden & traits)
+            missing = group.required - traits
+            if unwanted or (missing and not group.resources):
+                text = f"the host has the trait {', '.join(unwanted)}, which the flavor forbids"
+                if not unwanted:
+                    text = f"the host lacks the trait {', '.join(sorted(missing))}"
+                raise Refused(Reason("placement.traits", text, hint="openstack resource provider trait list HOST"))
+            group = replace(group, required=missing)
+        for name, amount in sorted(group.resources.items()):
+            for provider, part in self._split(group, name, amount, state.uuid).items():
+                shares.take(group.requester_id, provider, {name: part})
+
+    def _split(self, group: RequestGroup, name: str, amount: int, root: str) -> dict[str, int]:
+        whole = self._found(replace(group, resources={name: amount}), root)
+        if whole:
+            return {whole[0]: amount}
+        parts = split(amount, self._free(self._ask(replace(group, resources={name: 1}), root)))
+        if parts is None:
+            raise Refused(_none_free(replace(group, resources={name: amount})))
+        return parts
+
+
+def _kind(group: RequestGroup) -> Hashable:
+    """What groups have in common that the same providers could serve."""
+    return frozenset(group.resources.items()), group.required, group.forbidden
+
+
+def _capped(pools: Sequence[Pool], free: Mapping[str, int]) -> list[Pool]:
+    capped = [
+        replace(pool, count=min(pool.count, free[pool.rp_uuid])) if pool.rp_uuid and pool.rp_uuid in free else pool
+        for pool in pools
+    ]
+    return [pool for pool in capped if pool.count > 0]
+
+
+# --- reasons ----------------------------------------------------------------------------------
+
+
+def _described(group: RequestGroup) -> str:
+    """``2 VGPU with trait CUSTOM_FAST``. That the provider is ours goes without saying."""
+    wanted = " and ".join(
+        name if amount == 1 else f"{amount} {name}" for name, amount in sorted(group.resources.items())
+    )
+    required = sorted(group.required - {OWNER_TRAIT})
+    text = f"{wanted} with trait {', '.join(required)}" if required else wanted
+    return f"{text} without trait {', '.join(sorted(group.forbidden))}" if group.forbidden else text
+
+
+def _none_free(group: RequestGroup) -> Reason:
+    return Reason(
+        "placement.eligible", f"Placement has no free {_described(group)}", before=0, after=0, hint=_hint(group)
+    )
+
+
+def _hint(group: RequestGroup) -> str:
+    words = [f"--resource {name}={amount}" for name, amount in sorted(group.resources.items())]
+    words += [f"--required {name}" for name in sorted(group.required)]
+    words += [f"--forbidden {name}" for name in sorted(group.forbidden)]
+    return f"openstack allocation candidate list {' '.join(words)} shows who has it"
+
+
+def _unknown(error: PlacementUnknownName) -> Reason:
+    return Reason(
+        "placement.unknown",
+        f"{error.message}: no host has ever reported it",
+        hint="compare the name with the resource_class and traits of [pci]device_spec",
+    )
+
+
+def _no_room(conflict: PlacementConflict) -> Reason:
+    """Without the provider's id, so that hosts of the same reason are told together."""
+    names = sorted(set(_CLASS.findall(conflict.message)))
+    text = f"Placement has not enough {' and '.join(names)} free" if names else conflict.message
+    hint = "openstack resource provider usage show HOST shows what is used, ... inventory list HOST what there is"
+    return Reason("placement.room", text, hint=hint)
