@@ -72,6 +72,14 @@ class Cloud:
         self.client = httpx.Client()
 
     @property
+    def placement_url(self) -> str:
+        if self.settings.placement_endpoint_override is not None:
+            return self.settings.placement_endpoint_override
+        assert self.service is not None
+        assert self.service.embedded is not None
+        return self.service.embedded.url
+
+    @property
     def database_url(self) -> URL:
         return parse(self.settings.database_connection or f"sqlite:///{self.state / 'jetbridge.sqlite3'}")
 

@@ -20,6 +20,7 @@ from jetbridge.config.settings import Settings
 from jetbridge.db.engine import Database
 from jetbridge.errors import InvalidFleet, JetbridgeError
 from jetbridge.model.context import ADMIN_ID, RequestContext
+from jetbridge.placement.session import is_external
 from jetbridge.rpc.oslo import OsloBus
 from jetbridge.service.placement import EmbeddedPlacement
 from jetbridge.steps.runtime import Observer, nobody
@@ -41,13 +42,18 @@ class SeparateCloud(Cloud):
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.placement: EmbeddedPlacement | None = None
 
+    @property
+    def placement_url(self) -> str:
+        return super().placement_url if self.placement is None else self.placement.url
+
     def start(self, observe: Observer = nobody) -> None:
         assert observe is nobody, "nobody can look into other processes"
-        self.placement = EmbeddedPlacement(
-            self.settings, self.state / "placement.sqlite3", self.folder / "placement.log", "127.0.0.1", 0, forks()
-        )
-        self.state.mkdir(mode=0o711, exist_ok=True)
-        self.placement.start()
+        if not is_external(self.settings):
+            self.state.mkdir(mode=0o711, exist_ok=True)
+            self.placement = EmbeddedPlacement(
+                self.settings, self.state / "placement.sqlite3", self.folder / "placement.log", "127.0.0.1", 0, forks()
+            )
+            self.placement.start()
         self._write_config()
         names = [host.name for host in load_fleet(self.fleet_file).hosts]
         half = (len(names) + 1) // 2
@@ -155,8 +161,7 @@ class SeparateCloud(Cloud):
 
     def _write_config(self) -> None:
         sections: dict[str, list[str]] = {"DEFAULT": [f"transport_url = {self.rabbit.url}"]}
-        assert self.placement is not None
-        settings = replace(self.settings, placement_endpoint_override=self.placement.url)
+        settings = replace(self.settings, placement_endpoint_override=self.placement_url)
         for setting in SETTINGS:
             value = getattr(settings, setting.field)
             if value == default_of(setting) or setting.field == "transport_url":

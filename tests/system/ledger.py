@@ -1,0 +1,47 @@
+"""What Placement holds of a cloud, whichever Placement it uses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from jetbridge.placement.client import PlacementClient
+from jetbridge.placement.session import placement_adapter
+from jetbridge.placement.transport import Transport
+from tests.system.cloud import Cloud
+
+
+def client_of(cloud: Cloud) -> PlacementClient:
+    """As anybody who knows the address. Only for clouds without passwords."""
+    settings = replace(cloud.settings, placement_endpoint_override=cloud.placement_url)
+    return PlacementClient(Transport(placement_adapter(settings)))
+
+
+def providers(cloud: Cloud) -> dict[str, str]:
+    """UUID to name."""
+    return {provider.uuid: provider.name for provider in client_of(cloud).providers()}
+
+
+def allocation(cloud: Cloud, server_id: str) -> dict[str, dict[str, int]]:
+    """What a server has, by provider's name."""
+    names = providers(cloud)
+    held = client_of(cloud).allocations(server_id).by_provider
+    return {names[uuid]: dict(resources) for uuid, resources in held.items()}
+
+
+def consumers(cloud: Cloud) -> set[str]:
+    """Everybody who has anything of any provider."""
+    client = client_of(cloud)
+    return {consumer for uuid in providers(cloud) for consumer in client.provider_allocations(uuid)}
+
+
+def over_allocated(cloud: Cloud) -> list[str]:
+    """Providers of which more is used than there is."""
+    client = client_of(cloud)
+    found = []
+    for uuid, name in providers(cloud).items():
+        _, inventories = client.inventories(uuid)
+        used = client.usages(uuid)
+        for resource_class, entry in inventories.items():
+            if used[resource_class] > int((entry["total"] - entry["reserved"]) * entry["allocation_ratio"]):
+                found.append(f"{name}: {used[resource_class]} of {entry['total']} {resource_class}")
+    return found
