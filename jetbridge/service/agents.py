@@ -174,6 +174,9 @@ class Agents:
     def __getitem__(self, name: str) -> ComputeAgent:
         return self._agents[name]
 
+    def __len__(self) -> int:
+        return len(self._agents)
+
     def __contains__(self, name: str) -> bool:
         return name in self._agents
 

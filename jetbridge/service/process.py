@@ -49,7 +49,9 @@ from jetbridge.steps.runtime import Observer, nobody
 logger = logging.getLogger(__name__)
 
 HOUR = 3600.0
-FIRST_REPORTS_SECONDS = 15.0
+FEW_HOSTS = 20
+FIRST_REPORTS_SECONDS = 60.0
+"""How long a start waits for few hosts to be in Placement; for many it would take minutes."""
 
 
 class Process:
@@ -220,7 +222,9 @@ class Process:
 
     def _settle_reports(self) -> None:
         """Hosts that are in Placement by the time this process says that it is ready can be used by who waited for that."""
-        if self.agents is not None and not self.agents.settle_reports(FIRST_REPORTS_SECONDS):
+        if self.agents is None:
+            return
+        if not self.agents.settle_reports(FIRST_REPORTS_SECONDS if len(self.agents) <= FEW_HOSTS else 0):
             logger.info("Hosts are still being reported to Placement: each takes servers as soon as it is there")
 
     # --- again and again ---

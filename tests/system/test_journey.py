@@ -64,12 +64,14 @@ def test_a_boot_is_one_trace_from_the_front_door_to_the_hypervisor(launch: Launc
         ("REST", "client", "api", "POST /compute/v2.1/servers"),
         ("CAST", "api", "conductor", "build_servers"),
         ("CALL", "conductor", "scheduler", "select_destinations"),
+        ("REST", "scheduler", "placement", f"PUT /allocations/{server}"),
         ("CAST", "conductor", "compute:h1", "build_server"),
     ]
     led = parents(spans)
     assert led["POST /compute/v2.1/servers"] is None
     assert led["build_servers"] == "POST /compute/v2.1/servers"
     assert led["select_destinations"] == led["build_server"] == "build_servers"
+    assert led[f"PUT /allocations/{server}"] == "select_destinations"
     library = [span for span in spans if span["seam"] == "LIBRARY"]
     assert {"define_domain", "start_domain"} <= {span["what"] for span in library}
     assert {led[span["what"]] for span in library} == {"build_server"}
