@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from jetbridge.compute import domain, vgpus
+from jetbridge.compute import domain, nics, vgpus
 from jetbridge.compute.host import AgentHost, about
 from jetbridge.compute.record import action_event, operation_failed
 from jetbridge.db import servers
@@ -80,9 +80,26 @@ def reboot_server(host: AgentHost, context: RequestContext, server: Server, wait
             return
         domain.destroy_domain(host, context, server.domain_name, server.uuid)
         vgpus.make(host, context, server.uuid)
+        if info_of(host, server) is None:
+            _define_again(host, context, server)
         domain.start_domain(host, context, server)
 
     _run(host, context, server, "compute_reboot_instance", reboot)
+
+
+def _define_again(host: AgentHost, context: RequestContext, server: Server) -> None:
+    """A domain that got lost: what the server has stands in the tables, not in the domain's document."""
+    root_disk, config_drive = host.connection.disk_paths(server.domain_name)
+    bound = nics.bind_ports(host, context, server)
+    xml = domain.domain_xml(host, context, server, root_disk, config_drive, bound)
+    with host.library(context, "define_domain", server.uuid, domain=server.domain_name):
+        host.connection.define_domain(xml)
+    logger.warning(
+        "The domain of server %s was gone from host %s: it is defined again",
+        server.uuid,
+        host.name,
+        extra=about(context, server.uuid),
+    )
 
 
 def state_for(server: Server, info: DomainInfo | None, *, task_ended: bool) -> tuple[VmState, PowerState]:

@@ -143,6 +143,10 @@ class HypervisorConnection(Protocol):
 
     def console_log_path(self, domain: str) -> Path: ...
 
+    def disk_paths(self, domain: str) -> tuple[Path | None, Path | None]:
+        """Root disk and config drive of a guest; None: there is none."""
+        ...
+
     # --- events ---
     def subscribe(self, listener: Callable[[HypervisorEvent], None]) -> None:
         """``listener`` is called from another thread and must be quick."""

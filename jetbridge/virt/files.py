@@ -20,6 +20,12 @@ _QEMU_IMG_SECONDS = 120.0
 CONFIG_DRIVE_LABEL = "config-2"  # by which cloud-init finds it
 
 
+def existing(folder: Path, root_disk: str, config_drive: str) -> tuple[Path | None, Path | None]:
+    """The two files of a guest's folder; None for one that isn't there."""
+    root, drive = folder / root_disk, folder / config_drive
+    return root if root.exists() else None, drive if drive.exists() else None
+
+
 def create_root_disk(disk: DiskRequest, path: Path, *, host: str) -> None:
     """Makes the disk at ``path``, over an earlier one. Raises ``HypervisorError``."""
     operation = f"creating the root disk of {disk.domain}"

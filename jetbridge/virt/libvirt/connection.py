@@ -26,6 +26,7 @@ from jetbridge.virt.libvirt.session import DEADLINES, Session
 
 logger = logging.getLogger(__name__)
 _NET = "/sys/class/net"
+_ROOT_DISK, _CONFIG_DRIVE = "root.qcow2", "config-drive.iso"
 _ROTATED_LOGS = (".2", ".1", ".0", "")  # virtlogd's names, oldest first
 
 
@@ -261,7 +262,7 @@ class LibvirtConnection:
     # --- files that belong to a guest ---
 
     def create_root_disk(self, disk: DiskRequest) -> Path:
-        path = self._folder(disk.domain) / "root.qcow2"
+        path = self._folder(disk.domain) / _ROOT_DISK
         guest_files.create_root_disk(disk, path, host=self._host)
         closed = guest_files.closed_folder(path)
         if closed is not None:
@@ -272,7 +273,7 @@ class LibvirtConnection:
         return path
 
     def create_config_drive(self, domain: str, files: Mapping[str, bytes]) -> Path:
-        path = self._folder(domain) / "config-drive.iso"
+        path = self._folder(domain) / _CONFIG_DRIVE
         guest_files.create_config_drive(files, path)
         return path
 
@@ -301,6 +302,9 @@ class LibvirtConnection:
 
     def console_log_path(self, domain: str) -> Path:
         return self._folder(domain) / "console.log"
+
+    def disk_paths(self, domain: str) -> tuple[Path | None, Path | None]:
+        return guest_files.existing(self._folder(domain), _ROOT_DISK, _CONFIG_DRIVE)
 
     def _folder(self, domain: str) -> Path:
         if Path(domain).name != domain or domain in ("", ".."):

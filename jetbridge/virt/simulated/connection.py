@@ -12,6 +12,7 @@ from jetbridge.errors import DomainNotFound, HypervisorError
 from jetbridge.model.fleet import FleetHost
 from jetbridge.virt.capabilities import host_resources
 from jetbridge.virt.connection import DiskRequest, DomainInfo, HypervisorEvent, HypervisorVersion, NetworkInfo
+from jetbridge.virt.files import existing
 from jetbridge.virt.simulated import mdevs
 from jetbridge.virt.simulated.guest import (
     POWER_DOWN,
@@ -39,6 +40,8 @@ from jetbridge.virt.simulated.rules import (
 from jetbridge.virt.simulated.state import Domain, Memory
 from jetbridge.virt.simulated.sysfs import SimulatedHostFiles
 from jetbridge.virt.vfio import VFIO_DRIVERS
+
+_ROOT_DISK, _CONFIG_DRIVE = "disk", "disk.config"
 
 
 def open_fleet_host(host: FleetHost, state_dir: Path) -> tuple[SimulatedConnection, SimulatedHostFiles]:
@@ -252,17 +255,17 @@ class SimulatedConnection:
             if disk.base is not None and not disk.base.exists():
                 raise Refused(f"qemu-img: Could not open '{disk.base}': No such file or directory")
             about = {"base": str(disk.base) if disk.base else None, "format": disk.base_format, "size_gb": disk.size_gb}
-            return self._write_marker(disk.domain, "disk", about)
+            return self._write_marker(disk.domain, _ROOT_DISK, about)
 
     def create_config_drive(self, domain: str, files: Mapping[str, bytes]) -> Path:
         with self._call("create_config_drive", domain=domain):
             content = {path: base64.b64encode(data).decode() for path, data in files.items()}
-            return self._write_marker(domain, "disk.config", {"label": "config-2", "files": content})
+            return self._write_marker(domain, _CONFIG_DRIVE, {"label": "config-2", "files": content})
 
     def delete_guest_files(self, domain: str) -> None:
         with self._call("delete_guest_files", domain=domain):
             folder = self._guest_folder(domain)
-            for name in ("disk", "disk.config", "console.log"):
+            for name in (_ROOT_DISK, _CONFIG_DRIVE, "console.log"):
                 (folder / name).unlink(missing_ok=True)
             if folder.exists():
                 folder.rmdir()
@@ -342,6 +345,9 @@ class SimulatedConnection:
             if last_words:
                 self._write_console(name, last_words)
         return True
+
+    def disk_paths(self, domain: str) -> tuple[Path | None, Path | None]:
+        return existing(self._guest_folder(domain), _ROOT_DISK, _CONFIG_DRIVE)
 
     def _guest_folder(self, domain: str) -> Path:
         return self._machine.store.folder / "guests" / domain

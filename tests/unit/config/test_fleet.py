@@ -136,7 +136,7 @@ def test_names(pattern: str, names: list[str]) -> None:
 
 def test_simulate_calls_are_those_of_the_connection() -> None:
     calls = {name for name in vars(HypervisorConnection) if not name.startswith("_")}
-    assert calls - set(HYPERVISOR_CALLS) == {"host", "close", "subscribe", "console_log_path"}
+    assert calls - set(HYPERVISOR_CALLS) == {"host", "close", "subscribe", "console_log_path", "disk_paths"}
     assert set(HYPERVISOR_CALLS) <= calls
 
 
