@@ -1,0 +1,301 @@
+"""vGPUs from the flavor to the guest: every layout of cards boots exactly what fits, and the first that doesn't fit is told why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from jetbridge.placement.client import PlacementClient
+from jetbridge.virt.guest import hostdevs_of, mdevs_of
+from jetbridge.virt.simulated import SimulatedConnection
+from tests.system.cloud import Cloud, host, running
+
+A40 = {"vendor_id": "10de", "product_id": "2235", "driver": "nvidia"}
+ONE, TWO, FOUR = {"resources:VGPU": "1"}, {"resources:VGPU": "2"}, {"resources:VGPU": "4"}
+FOREIGN = "c0ffee00-0000-4000-8000-000000000001"
+
+
+def card(bus: int, **more: Any) -> dict[str, Any]:
+    return {"address": f"0000:{bus:02x}:00.0", **A40, **more}
+
+
+def types(**available: int) -> dict[str, Any]:
+    return {name.replace("_", "-"): {"available": str(number)} for name, number in available.items()}
+
+
+def offering(*enabled: str, **sections: dict[str, Any]) -> dict[str, Any]:
+    return {"devices": {"enabled_mdev_types": list(enabled)}} | {
+        f"mdev_{name.replace('_', '-')}": options for name, options in sections.items()
+    }
+
+
+HOSTS = [
+    host("busy", [card(0x3B, mdev_types=types(nvidia_222=8))], config=offering("nvidia-222")),
+    host("whole", [card(0x3B, mdev_types=types(nvidia_222=16))], config=offering("nvidia-222")),
+    host(
+        "two",
+        [card(0x3B, mdev_types=types(nvidia_222=4)), card(0x5E, mdev_types=types(nvidia_223=2))],
+        config=offering(
+            "nvidia-222",
+            "nvidia-223",
+            nvidia_222={"device_addresses": ["0000:3b:00.0"]},
+            nvidia_223={"device_addresses": ["0000:5e:00.0"], "mdev_class": "CUSTOM_BIG"},
+        ),
+    ),
+    host(
+        "sliced",
+        [
+            card(
+                0x65,
+                pf={"vfs": 16, "max_vfs": 16},
+                mdev_types={"nvidia-712": {"available": "1", "max_instance": "4"}},
+            )
+        ],
+        config=offering("nvidia-712"),
+    ),
+    host(
+        "vendor",
+        [card(0x65, pf={"vfs": 4, "max_vfs": 4}, vgpu_types={"558": {"name": "L40S-4Q", "max_instance": "2"}})],
+        config=offering("nvidia-558", nvidia_558={"max_instances": 2}),
+    ),
+    host(
+        "pair",
+        [card(0x3B, mdev_types=types(nvidia_222=4)), card(0x5E, mdev_types=types(nvidia_222=4))],
+        config=offering("nvidia-222"),
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    with running(tmp_path_factory.mktemp("vgpu"), {"hosts": HOSTS}) as cloud:
+        cloud.until(lambda: len(usages(cloud)) == 8, "all cards are in Placement", lambda: usages(cloud))
+        yield cloud
+
+
+@pytest.fixture
+def clean(cloud: Cloud) -> Iterator[Cloud]:
+    """The same product for all tests of the module: each leaves no server."""
+    yield cloud
+    for server_id in [row[0] for row in cloud.sql("SELECT uuid FROM instances WHERE deleted = 0")]:
+        cloud.delete(server_id)
+        cloud.wait_gone(server_id)
+    assert {name: used for name, (used, _) in usages(cloud).items() if used} == {}
+    assert cloud.sql("SELECT * FROM vgpus WHERE instance_uuid IS NOT NULL OR kind = 'vfio'") == []
+
+
+def client_of(cloud: Cloud) -> PlacementClient:
+    assert cloud.service is not None
+    return cloud.service.placement
+
+
+def usages(cloud: Cloud) -> dict[str, tuple[int, int]]:
+    """Used and total of each card, by its provider's name."""
+    client = client_of(cloud)
+    found = {}
+    for provider in client.providers():
+        if provider.parent_uuid is not None:
+            _, inventories = client.inventories(provider.uuid)
+            total = sum(inventory["total"] for inventory in inventories.values())
+            found[provider.name] = (sum(client.usages(provider.uuid).values()), total)
+    return found
+
+
+def flavor(cloud: Cloud, extra_specs: dict[str, str]) -> str:
+    return cloud.flavor(f"f{len(cloud.sql('SELECT id FROM flavors'))}", extra_specs)
+
+
+def boot(cloud: Cloud, on: str, extra_specs: dict[str, str], count: int = 1) -> list[dict[str, Any]]:
+    flavor_id = flavor(cloud, extra_specs)
+    made = [cloud.boot(flavor_id, availability_zone=f"nova:{on}") for _ in range(count)]
+    return [cloud.wait(server_id, "ACTIVE", "ERROR") for server_id in made]
+
+
+def statuses(servers: list[dict[str, Any]]) -> list[str]:
+    return sorted(server["status"] for server in servers)
+
+
+def held(cloud: Cloud, server_id: str) -> list[tuple[str, str, str]]:
+    """Card, type and UUID of what a server has, in its guest's order."""
+    return cloud.sql(  # type: ignore[return-value]
+        "SELECT card, type, uuid FROM vgpus WHERE instance_uuid = :server ORDER BY id", server=server_id
+    )
+
+
+def guest(cloud: Cloud, server: dict[str, Any]) -> str:
+    name = server["OS-EXT-SRV-ATTR:instance_name"]
+    return str(cloud.domains(server["OS-EXT-SRV-ATTR:host"])[name]["live_xml"])
+
+
+def simulated(cloud: Cloud, name: str) -> SimulatedConnection:
+    assert cloud.service is not None
+    connection = cloud.service.agents[name].host.connection
+    assert isinstance(connection, SimulatedConnection)
+    return connection
+
+
+def made_on(cloud: Cloud, name: str) -> set[str]:
+    return {str(record.uuid) for record in simulated(cloud, name)._machine.memory.mdevs.values() if record.active}
+
+
+def test_one_card_boots_its_sixteen_and_tells_the_next_why(clean: Cloud) -> None:
+    servers = boot(clean, "whole", ONE, 17)
+    assert statuses(servers) == ["ACTIVE"] * 16 + ["ERROR"]
+    [refused] = [server for server in servers if server["status"] == "ERROR"]
+    assert "Placement has no free VGPU" in refused["fault"]["message"]
+    assert usages(clean)["whole_pci_0000_3b_00_0"] == (16, 16)
+    for server in servers:
+        if server["status"] == "ACTIVE":
+            [(_, _, uuid)] = held(clean, server["id"])
+            assert mdevs_of(guest(clean, server)) == (uuid,)
+
+
+def test_109_and_111_cards_of_two_types_are_asked_for_by_class(clean: Cloud) -> None:
+    small, big = boot(clean, "two", ONE, 5), boot(clean, "two", {"resources:CUSTOM_BIG": "1"}, 3)
+    assert statuses(small) == ["ACTIVE"] * 4 + ["ERROR"]
+    assert statuses(big) == ["ACTIVE"] * 2 + ["ERROR"]
+    kinds = {held(clean, server["id"])[0][:2] for server in small if server["status"] == "ACTIVE"}
+    assert kinds == {("pci_0000_3b_00_0", "nvidia-222")}
+    kinds = {held(clean, server["id"])[0][:2] for server in big if server["status"] == "ACTIVE"}
+    assert kinds == {("pci_0000_5e_00_0", "nvidia-223")}
+
+
+def test_f9_a_card_of_sixteen_vfs_boots_the_four_that_fit(clean: Cloud) -> None:
+    assert usages(clean)["sliced_pci_0000_65_00_0"] == (0, 4)
+    servers = boot(clean, "sliced", ONE, 5)
+    assert statuses(servers) == ["ACTIVE"] * 4 + ["ERROR"]
+    assert usages(clean)["sliced_pci_0000_65_00_0"] == (4, 4)
+    assert [name for name in usages(clean) if name.startswith("sliced")] == ["sliced_pci_0000_65_00_0"]
+
+
+def test_f22_a_vendors_card_gives_vfs_with_a_type_and_takes_it_away(clean: Cloud) -> None:
+    servers = boot(clean, "vendor", ONE, 3)
+    assert statuses(servers) == ["ACTIVE", "ACTIVE", "ERROR"]
+    running_ = [server for server in servers if server["status"] == "ACTIVE"]
+    addresses = {address for server in running_ for address in hostdevs_of(guest(clean, server))}
+    assert addresses == {"0000:65:00.1", "0000:65:00.2"}
+    assert "managed='no'" in guest(clean, running_[0]).replace('"', "'")
+    files = simulated(clean, "vendor")._machine
+    assert {files.vendor_type(address) for address in addresses} == {"558"}
+    for server in running_:
+        clean.delete(server["id"])
+        clean.wait_gone(server["id"])
+    assert {files.vendor_type(address) for address in addresses} == {"0"}
+    assert statuses(boot(clean, "vendor", ONE, 2)) == ["ACTIVE", "ACTIVE"]
+
+
+def test_107_one_request_for_two_servers_of_four_fills_two_cards_of_four(clean: Cloud) -> None:
+    flavor_id = flavor(clean, FOUR)
+    clean.boot(flavor_id, name="m", min_count=2, max_count=2, availability_zone="nova:pair")
+    made = [row[0] for row in clean.sql("SELECT uuid FROM instances WHERE deleted = 0")]
+    servers = [clean.wait(server_id, "ACTIVE", "ERROR") for server_id in made]
+    assert statuses(servers) == ["ACTIVE", "ACTIVE"]
+    assert usages(clean)["pair_pci_0000_3b_00_0"] == usages(clean)["pair_pci_0000_5e_00_0"] == (4, 4)
+
+
+def test_two_of_one_group_may_come_of_two_cards(clean: Cloud) -> None:
+    [first, second] = boot(clean, "pair", {"resources:VGPU": "3"}, 2)
+    assert {first["status"], second["status"]} == {"ACTIVE"}
+    [split] = boot(clean, "pair", TWO)
+    assert split["status"] == "ACTIVE"
+    assert {kept for kept, _, _ in held(clean, split["id"])} == {"pci_0000_3b_00_0", "pci_0000_5e_00_0"}
+    assert mdevs_of(guest(clean, split)) == tuple(uuid for _, _, uuid in held(clean, split["id"]))
+    assert statuses(boot(clean, "pair", ONE)) == ["ERROR"]
+
+
+def test_108_isolated_groups_need_two_cards(clean: Cloud) -> None:
+    apart = {"resources1:VGPU": "1", "resources2:VGPU": "1", "group_policy": "isolate"}
+    [server] = boot(clean, "pair", apart)
+    assert server["status"] == "ACTIVE"
+    assert {kept for kept, _, _ in held(clean, server["id"])} == {"pci_0000_3b_00_0", "pci_0000_5e_00_0"}
+    [refused] = boot(clean, "whole", apart)
+    assert refused["status"] == "ERROR"
+    assert "isolate" in refused["fault"]["message"]
+    [together] = boot(clean, "whole", {**apart, "group_policy": "none"})
+    assert together["status"] == "ACTIVE"
+
+
+def test_105_and_d25_a_hundred_servers_that_come_and_go_leak_no_mdev_and_touch_no_foreign_one(clean: Cloud) -> None:
+    xml = (
+        "<device><parent>pci_0000_3b_00_0</parent><capability type='mdev'><type id='nvidia-222'/>"
+        f"<uuid>{FOREIGN}</uuid></capability></device>"
+    )
+    name = simulated(clean, "busy").create_mdev(xml)
+    clean.update_resources("busy")
+    before = made_on(clean, "busy")
+    flavor_id = flavor(clean, ONE)
+
+    def life(_: int) -> None:
+        server_id = clean.boot(flavor_id, availability_zone="nova:busy")
+        assert clean.wait(server_id, "ACTIVE", "ERROR")["status"] == "ACTIVE"
+        clean.delete(server_id)
+        clean.wait_gone(server_id)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(life, range(100)))
+    made = made_on(clean, "busy")
+    assert made >= before
+    assert len(made - before) <= 4
+    assert FOREIGN in made
+    ours = {
+        row[0]
+        for row in clean.sql(
+            "SELECT v.uuid FROM vgpus v JOIN compute_nodes n ON n.id = v.compute_node_id WHERE n.host = 'busy'"
+        )
+    }
+    assert ours == made - {FOREIGN}
+    journal = simulated(clean, "busy").journal_path.read_text()
+    assert "destroy_mdev" not in journal
+    simulated(clean, "busy").destroy_mdev(name)
+    clean.update_resources("busy")
+
+
+def test_a_stopped_server_keeps_its_vgpu_through_a_restart_of_its_host(clean: Cloud) -> None:
+    [server] = boot(clean, "vendor", ONE)
+    [mdev] = boot(clean, "two", ONE)
+    kept = held(clean, mdev["id"])
+    for one in (server, mdev):
+        clean.act(one["id"], "os-stop")
+        clean.wait(one["id"], "SHUTOFF")
+    for name in ("vendor", "two"):
+        simulated(clean, name).reboot_host()
+        clean.update_resources(name)
+    assert usages(clean)["two_pci_0000_3b_00_0"] == (1, 4)
+    for one in (server, mdev):
+        clean.act(one["id"], "os-start")
+        assert clean.wait(one["id"], "ACTIVE", "ERROR")["status"] == "ACTIVE"
+    assert held(clean, mdev["id"]) == kept
+    [address] = hostdevs_of(guest(clean, server))
+    assert simulated(clean, "vendor")._machine.vendor_type(address) == "558"
+
+
+def test_113_a_hard_reboot_defines_a_lost_guest_again_with_the_vgpu_it_has(clean: Cloud) -> None:
+    [server] = boot(clean, "two", ONE)
+    [(_, _, uuid)] = held(clean, server["id"])
+    connection = simulated(clean, "two")
+    connection.destroy_domain(server["OS-EXT-SRV-ATTR:instance_name"])
+    connection.undefine_domain(server["OS-EXT-SRV-ATTR:instance_name"])
+    clean.update_resources("two")
+    assert clean.wait(server["id"], "SHUTOFF")["status"] == "SHUTOFF"
+    clean.act(server["id"], "reboot", {"type": "HARD"})
+    clean.wait(server["id"], "ACTIVE")
+    assert mdevs_of(guest(clean, server)) == (uuid,)
+
+
+def test_a_hypervisor_that_refuses_leaves_nothing(clean: Cloud) -> None:
+    [failing] = [one for one in HOSTS if one["name"] == "sliced"]
+    broken = {**failing, "simulate": {"fail": {"create_mdev": {"times": 1, "error": "no room for mdevs"}}}}
+    clean.reload({"hosts": [broken if one is failing else one for one in HOSTS]})
+    clean.change("DELETE FROM vgpus WHERE compute_node_id = (SELECT id FROM compute_nodes WHERE host = 'sliced')")
+    for name in [record.name for record in simulated(clean, "sliced")._machine.memory.mdevs.values()]:
+        simulated(clean, "sliced").destroy_mdev(name)
+    [server] = boot(clean, "sliced", ONE)
+    assert server["status"] == "ERROR"
+    assert "no room for mdevs" in server["fault"]["message"]
+    clean.update_resources("sliced")
+    assert usages(clean)["sliced_pci_0000_65_00_0"] == (0, 4)
+    clean.reload({"hosts": HOSTS})
+    assert statuses(boot(clean, "sliced", ONE)) == ["ACTIVE"]
