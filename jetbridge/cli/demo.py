@@ -123,10 +123,30 @@ def _travel(journey: Journey, alias: Alias, teller: Teller) -> Story:
     story.free_after = journey.free_in(journey.pools())
     _prove(story.free_after == story.free_before, "given back", story.free_before, story.free_after)
     teller.say(f"the device is back: {story.free_after} free on {story.host}", "bold green")
+    _slice(journey, teller)
     # `make demo` runs it without activating the environment.
     program = "jetbridge" if shutil.which("jetbridge") else sys.argv[0]
     teller.say(f"Next: `{program} up --fleet FILE`, then `openstack server create ...` (README.md)", "dim")
     return story
+
+
+def _slice(journey: Journey, teller: Teller) -> None:
+    """Of a fleet that has some: a vGPU on the same way."""
+    from jetbridge.cli.demo_vgpu import boot_and_delete, offered
+
+    kind = offered(journey)
+    if kind is None:
+        return
+    wish = f"resources:{kind['resource_class']}=1"
+    teller.chapter(
+        "A slice of a GPU", f"a flavor with {wish}: one {kind['type']} of card {kind['parent']} on {kind['host']}"
+    )
+    found = journey.story.vgpu = boot_and_delete(journey, kind)
+    vgpu = found["vgpu"]
+    teller.say(f"   {'vGPU':<8} {vgpu['uuid'] or vgpu['parent']}: {vgpu['type']} on {vgpu['parent']}, {vgpu['state']}")
+    for line in found["hostdev"].splitlines():
+        teller.say(f"     {line}", "cyan")
+    teller.say("the server is deleted, and its vGPU waits for the next one", "bold green")
 
 
 def _prove(holds: bool, what: str, before: int, now: int) -> None:

@@ -40,6 +40,7 @@ class Story:
     free_during: int = 0
     free_after: int = 0
     build_seconds: float = 0.0
+    vgpu: Mapping[str, Any] = field(default_factory=dict)
     events: list[SeamEvent] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
@@ -60,6 +61,7 @@ class Story:
             "hostdev": self.hostdev,
             "free": {"before": self.free_before, "during": self.free_during, "after": self.free_after},
             "build_seconds": round(self.build_seconds, 3),
+            "vgpu": dict(self.vgpu),
             "events": [event_json(event) for event in self.events],
         }
 
