@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from jetbridge.config.fleet import Fleet
     from jetbridge.model.events import SeamEvent
     from jetbridge.pci.request import Alias, AliasTable
+    from jetbridge.placement.client import PlacementClient
 
 
 def demo(
@@ -39,7 +40,8 @@ def demo(
     a free port; makes a flavor with [bold]pci_passthrough:alias[/bold], boots a server,
     shows every message between the services as it crosses, the device, and its
     <hostdev> as the hypervisor holds it; deletes the server, and shows that the
-    device is free again.
+    device is free again. Then the same line once more by Placement: the provider
+    that stands for the device, its inventory and its allocation.
 
     [bold]Examples[/bold]
 
@@ -58,30 +60,59 @@ def demo(
 
 
 def _play(fleet: Fleet, teller: Teller) -> Story:
+    with tempfile.TemporaryDirectory(prefix="jetbridge-demo-") as folder:
+        fleet, story = _play_alias(fleet, Path(folder), teller)
+        _play_placement(fleet, Path(folder), story, teller)
+    # `make demo` runs it without activating the environment.
+    program = "jetbridge" if shutil.which("jetbridge") else sys.argv[0]
+    teller.say(f"Next: `{program} up --fleet FILE`, then `openstack server create ...` (README.md)", "dim")
+    return story
+
+
+def _play_alias(fleet: Fleet, folder: Path, teller: Teller) -> tuple[Fleet, Story]:
+    """The fleet with the lines that it may have lacked, and what happened."""
     from jetbridge.cli.demo_story import find_target
 
-    with tempfile.TemporaryDirectory(prefix="jetbridge-demo-") as folder:
-        with _service(fleet, Path(folder), teller) as (journey, aliases):
-            pools = journey.wait_for_hosts(aliases)
-            target = find_target(aliases, pools)
-            if target is not None:
-                return _travel(journey, target.alias, teller)
-            if aliases:
-                raise CliError(f"{fleet.path}: no free device for {_wanted(aliases)}. {_offered(pools)}")
-            extra = _lines_for(journey, fleet, pools)
-        # The configuration of a service is fixed when it starts: it is started anew with the lines it lacked.
-        teller.say(f"{fleet.path} has no alias: the demo adds {_shown(extra)}", "dim")
-        fleet = _with_lines(fleet, extra)
-        with _service(fleet, Path(folder), teller) as (journey, aliases):
-            target = find_target(aliases, journey.wait_for_hosts(aliases))
-            if target is None:
-                raise CliError(f"{fleet.path}: no free device for {_wanted(aliases)}")
-            return _travel(journey, target.alias, teller)
+    with _service(fleet, folder, teller) as (journey, aliases, _):
+        pools = journey.wait_for_hosts(aliases)
+        target = find_target(aliases, pools)
+        if target is not None:
+            return fleet, _travel(journey, target.alias, teller)
+        if aliases:
+            raise CliError(f"{fleet.path}: no free device for {_wanted(aliases)}. {_offered(pools)}")
+        extra = _lines_for(journey, fleet, pools)
+    # The configuration of a service is fixed when it starts: it is started anew with the lines it lacked.
+    teller.say(f"{fleet.path} has no alias: the demo adds {_shown(extra)}", "dim")
+    fleet = _with_lines(fleet, extra)
+    with _service(fleet, folder, teller) as (journey, aliases, _):
+        target = find_target(aliases, journey.wait_for_hosts(aliases))
+        if target is None:
+            raise CliError(f"{fleet.path}: no free device for {_wanted(aliases)}")
+        return fleet, _travel(journey, target.alias, teller)
+
+
+def _play_placement(fleet: Fleet, folder: Path, story: Story, teller: Teller) -> None:
+    """The same service, started anew with model 2. A fleet whose lines model 2 doesn't allow is told why."""
+    from jetbridge.cli.demo_placement import SWITCHES, by_placement
+    from jetbridge.errors import JetbridgeError
+
+    teller.chapter("The same by Placement", "[pci]report_in_placement, [filter_scheduler]pci_in_placement")
+    switched = _merged(fleet, SWITCHES)
+    try:
+        with _service(switched, folder, teller) as (journey, aliases, placement):
+            journey.wait_for_hosts(aliases)
+            shown = by_placement(
+                journey, placement, story.host, lambda label, text: teller.say(f"   {label:<9} {text}")
+            )
+    except JetbridgeError as error:
+        teller.say(f"   not for this fleet: {error.message}", "yellow")
+        return
+    story.placement = shown.to_json()
 
 
 @contextlib.contextmanager
-def _service(fleet: Fleet, folder: Path, teller: Teller) -> Iterator[tuple[Journey, AliasTable]]:
-    """The all-in-one on the fleet, a journey through it, and its aliases."""
+def _service(fleet: Fleet, folder: Path, teller: Teller) -> Iterator[tuple[Journey, AliasTable, PlacementClient]]:
+    """The all-in-one on the fleet: a journey through it, its aliases, and its Placement."""
     from jetbridge.cli.client import Client
     from jetbridge.cli.demo_story import Journey
     from jetbridge.config.overrides import apply_overrides
@@ -97,7 +128,7 @@ def _service(fleet: Fleet, folder: Path, teller: Teller) -> Iterator[tuple[Journ
     base_url = service.start()
     try:
         with contextlib.closing(Client(base_url)) as client:  # an open connection would delay the stop
-            yield Journey(client, events, teller.event), aliases
+            yield Journey(client, events, teller.event), aliases, service.placement.by("demo")
     finally:
         service.stop()
 
@@ -124,9 +155,6 @@ def _travel(journey: Journey, alias: Alias, teller: Teller) -> Story:
     _prove(story.free_after == story.free_before, "given back", story.free_before, story.free_after)
     teller.say(f"the device is back: {story.free_after} free on {story.host}", "bold green")
     _slice(journey, teller)
-    # `make demo` runs it without activating the environment.
-    program = "jetbridge" if shutil.which("jetbridge") else sys.argv[0]
-    teller.say(f"Next: `{program} up --fleet FILE`, then `openstack server create ...` (README.md)", "dim")
     return story
 
 
@@ -187,9 +215,12 @@ def _parsed(line: str) -> Any:
 
 
 def _with_lines(fleet: Fleet, extra: Mapping[str, Any]) -> Fleet:
+    return _merged(fleet, {"pci": {key: [value] for key, value in extra.items()}})
+
+
+def _merged(fleet: Fleet, options: Mapping[str, Mapping[str, Any]]) -> Fleet:
     def merged(config: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        pci = {**config.get("pci", {}), **{key: [value] for key, value in extra.items()}}
-        return {**config, "pci": pci}
+        return {**config, **{section: {**config.get(section, {}), **values} for section, values in options.items()}}
 
     # A host's own configuration carries the fleet's.
     hosts = tuple(replace(host, config=merged(host.config)) for host in fleet.hosts)

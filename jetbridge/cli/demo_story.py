@@ -42,6 +42,7 @@ class Story:
     build_seconds: float = 0.0
     vgpu: Mapping[str, Any] = field(default_factory=dict)
     events: list[SeamEvent] = field(default_factory=list)
+    placement: Mapping[str, Any] | None = None  # what model 2 made of it; None: it wasn't shown
 
     def to_json(self) -> dict[str, Any]:
         assert self.alias is not None
@@ -62,6 +63,7 @@ class Story:
             "free": {"before": self.free_before, "during": self.free_during, "after": self.free_after},
             "build_seconds": round(self.build_seconds, 3),
             "vgpu": dict(self.vgpu),
+            "placement": self.placement,
             "events": [event_json(event) for event in self.events],
         }
 
@@ -150,7 +152,9 @@ class Journey:
         deadline = time.monotonic() + READY_SECONDS
         while True:
             hosts = self.client.get(f"{OURS}/hosts")["hosts"]
-            if (hosts and all(host["state"] == "up" for host in hosts)) or time.monotonic() > deadline:
+            if (
+                hosts and all(host["state"] == "up" and host["reported"] for host in hosts)
+            ) or time.monotonic() > deadline:
                 break
             time.sleep(_PAUSE_SECONDS)
         if not hosts:
@@ -166,8 +170,8 @@ class Journey:
         self.story.alias = alias
         self.story.flavor = {**body, "extra_specs": extra}
 
-    def boot(self) -> None:
-        """Until the server is ACTIVE. Raises ``CliError`` with its fault."""
+    def boot(self, host: str | None = None) -> None:
+        """Until the server is ACTIVE, on ``host`` if one is named. Raises ``CliError`` with its fault."""
         images = self.client.get("/image/v2/images", name="tiny")["images"]
         if not images:
             raise CliError("the built-in image tiny is missing")
@@ -179,6 +183,7 @@ class Journey:
             "networks": "none",
             "min_count": 1,
             "max_count": 1,
+            **({} if host is None else {"availability_zone": f"nova:{host}"}),
         }
         began = time.monotonic()
         # 2.37 is the version from which networks may be "none".
