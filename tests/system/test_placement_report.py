@@ -430,6 +430,23 @@ def test_a_host_that_leaves_the_fleet_leaves_placement(bench: Bench) -> None:
     assert len(bench.providers.tree("leaver")) == 2
 
 
+def test_a_restart_with_nothing_changed_asks_once_for_each_host(tmp_path: Path) -> None:
+    pci = {"device_spec": [T4], "report_in_placement": True}
+    hosts = {name: host(name, [gpu(0x17), gpu(0x18)], config={"pci": pci}) for name in ("h1", "h2", "h3")}
+    with running(tmp_path, cloud_of(hosts)) as cloud:
+        for name in hosts:
+            cloud.update_resources(name)
+        cloud.stop()
+        cloud.events.clear()
+        cloud.start()
+        assert cloud.service is not None
+        assert cloud.service.agents is not None
+        assert cloud.service.agents.settle_reports(60)
+        asked = [event for event in cloud.events if event.target == "placement" and event.source.startswith("compute:")]
+        assert sorted(event.source for event in asked) == ["compute:h1", "compute:h2", "compute:h3"]
+        assert {event.what.split("?")[0] for event in asked} == {"GET /resource_providers"}
+
+
 def audit(bench: Bench, name: str) -> list[dict[str, Any]]:
     answer: dict[str, Any] = bench.cloud.client.get(
         f"{bench.cloud.url}/jetbridge/v1/audit", params={"host": name}
