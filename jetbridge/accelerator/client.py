@@ -198,7 +198,10 @@ class AcceleratorClient:
                     f"invalid response of the accelerator service: {answer.status_code} {_said(answer)}",
                     answer.status_code,
                 )
-            return _content(answer)
+            content = _content(answer)
+            if arqs := content.get("arqs"):
+                crossing.essentials["state"] = ", ".join(sorted({str(arq.get("state")) for arq in arqs}))
+            return content
 
 
 def _patch(binding: Binding) -> list[dict[str, str]]:

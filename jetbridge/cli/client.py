@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -65,7 +65,9 @@ class Client:
                 return None
             raise
 
-    def post(self, path: str, body: Mapping[str, Any] | None = None, *, version: str | None = None) -> Any:
+    def post(
+        self, path: str, body: Mapping[str, Any] | Sequence[Any] | None = None, *, version: str | None = None
+    ) -> Any:
         """``version``: the Compute API's microversion."""
         return self.send("POST", path, {}, body, {"OpenStack-API-Version": f"compute {version}"} if version else None)
 
@@ -74,7 +76,7 @@ class Client:
         method: str,
         path: str,
         parameters: Mapping[str, str],
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | Sequence[Any] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
         """Raises ``CliError``."""

@@ -18,6 +18,7 @@ from jetbridge.cli.failures import CliError
 from jetbridge.cli.options import Json
 
 if TYPE_CHECKING:
+    from jetbridge.cli.demo_accelerator import AcceleratorStory
     from jetbridge.cli.demo_story import Journey, Story
     from jetbridge.config.fleet import Fleet
     from jetbridge.model.events import SeamEvent
@@ -41,7 +42,8 @@ def demo(
     shows every message between the services as it crosses, the device, and its
     <hostdev> as the hypervisor holds it; deletes the server, and shows that the
     device is free again. Then the same line once more by Placement: the provider
-    that stands for the device, its inventory and its allocation.
+    that stands for the device, its inventory and its allocation. Then a flavor with
+    [bold]accel:device_profile[/bold], whose device belongs to the accelerator service.
 
     [bold]Examples[/bold]
 
@@ -55,17 +57,34 @@ def demo(
     path = fleet or Path(__file__).with_name("example-fleet.yaml")
     teller = Teller(quiet=as_json)
     story = _play(load_fleet(path), teller)
+    accelerated = _accelerate(teller) if fleet is None else None
+    teller.say(f"Next: `{_program()} up --fleet FILE`, then `openstack server create ...` (README.md)", "dim")
     if as_json:
-        print_json(story.to_json())
+        print_json(story.to_json() | ({"accelerators": accelerated.to_json()} if accelerated else {}))
+
+
+def _accelerate(teller: Teller) -> AcceleratorStory:
+    """The same by the accelerator service, on a fleet of its own."""
+    from jetbridge.cli.demo_accelerator import tell_of_accelerators
+    from jetbridge.config.fleet import load_fleet
+
+    fleet = load_fleet(Path(__file__).with_name("example-accelerators.yaml"))
+    with (
+        tempfile.TemporaryDirectory(prefix="jetbridge-demo-") as folder,
+        _service(fleet, Path(folder), teller) as (journey, _, _),
+    ):
+        return tell_of_accelerators(journey, teller)
+
+
+def _program() -> str:
+    # `make demo` runs it without activating the environment.
+    return "jetbridge" if shutil.which("jetbridge") else sys.argv[0]
 
 
 def _play(fleet: Fleet, teller: Teller) -> Story:
     with tempfile.TemporaryDirectory(prefix="jetbridge-demo-") as folder:
         fleet, story = _play_alias(fleet, Path(folder), teller)
         _play_placement(fleet, Path(folder), story, teller)
-    # `make demo` runs it without activating the environment.
-    program = "jetbridge" if shutil.which("jetbridge") else sys.argv[0]
-    teller.say(f"Next: `{program} up --fleet FILE`, then `openstack server create ...` (README.md)", "dim")
     return story
 
 

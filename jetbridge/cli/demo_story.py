@@ -10,6 +10,7 @@ from typing import Any
 
 from jetbridge.cli.client import Client
 from jetbridge.cli.failures import CliError
+from jetbridge.journey.seams import CLIENT
 from jetbridge.model.events import Seam, SeamEvent
 from jetbridge.pci.device import DeviceType
 from jetbridge.pci.fit import Choice, fit
@@ -163,11 +164,13 @@ class Journey:
         return pools_by_host(self.client)
 
     def make_flavor(self, alias: Alias) -> None:
+        self.make_flavor_of({"pci_passthrough:alias": f"{alias.name}:1"})
+        self.story.alias = alias
+
+    def make_flavor_of(self, extra: Mapping[str, str]) -> None:
         body = {"name": "demo", "ram": 256, "vcpus": 1, "disk": 0, "id": "demo"}
         self.client.post(f"{COMPUTE}/flavors", {"flavor": body})
-        extra = {"pci_passthrough:alias": f"{alias.name}:1"}
         self.client.post(f"{COMPUTE}/flavors/demo/os-extra_specs", {"extra_specs": extra})
-        self.story.alias = alias
         self.story.flavor = {**body, "extra_specs": extra}
 
     def boot(self, host: str | None = None) -> None:
@@ -249,7 +252,9 @@ class Journey:
         heard = []
         while not self.events.empty():
             event = self.events.get()
-            if not (event.seam is Seam.REST and event.what.startswith("GET ")):  # the demo's own looking
+            if not (
+                event.seam is Seam.REST and event.source == CLIENT and event.what.startswith("GET ")
+            ):  # our own looking
                 heard.append(event)
         # A call is told when it is over, and what it caused before that.
         for event in sorted(heard, key=lambda event: event.at):

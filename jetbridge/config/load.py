@@ -60,11 +60,6 @@ def load_settings(paths: Sequence[Path]) -> LoadedSettings:
             sections = _without_foreign(path, sections, gathered.warnings)
         changes = _take(path, sections, ours, gathered)
         settings = replace(settings, **changes)
-    if settings.pci_in_placement:
-        gathered.warnings.append(
-            "[filter_scheduler]pci_in_placement = true is without effect in this version of Jetbridge: devices are reported to Placement, but"
-            " scheduled by their rows alone"
-        )
     return LoadedSettings(replace(settings, origins=gathered.origins), tuple(gathered.warnings))
 
 

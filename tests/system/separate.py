@@ -20,9 +20,10 @@ from jetbridge.config.settings import Settings
 from jetbridge.db.engine import Database
 from jetbridge.errors import InvalidFleet, JetbridgeError
 from jetbridge.model.context import ADMIN_ID, RequestContext
-from jetbridge.placement.session import is_external
+from jetbridge.placement.session import GROUP as PLACEMENT
 from jetbridge.rpc.oslo import OsloBus
 from jetbridge.service.placement import EmbeddedPlacement
+from jetbridge.sessions import is_configured
 from jetbridge.steps.runtime import Observer, nobody
 from tests.servers.placement import forks
 from tests.servers.rabbitmq import RabbitNode
@@ -48,7 +49,7 @@ class SeparateCloud(Cloud):
 
     def start(self, observe: Observer = nobody) -> None:
         assert observe is nobody, "nobody can look into other processes"
-        if not is_external(self.settings):
+        if not is_configured(self.settings, PLACEMENT):
             self.state.mkdir(mode=0o711, exist_ok=True)
             self.placement = EmbeddedPlacement(
                 self.settings, self.state / "placement.sqlite3", self.folder / "placement.log", "127.0.0.1", 0, forks()

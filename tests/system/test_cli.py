@@ -292,6 +292,9 @@ def test_demo_shows_the_way_of_a_device_and_proves_that_it_comes_back() -> None:
     assert story["request"]["request_id"] == story["device"]["request_id"]
     assert f'bus="0x{story["device"]["address"][5:7]}"' in story["hostdev"]
     assert story["free"] == {"before": 4, "during": 3, "after": 4}
+    accelerated = story["accelerators"]
+    assert [entry["state"] for entry in accelerated["states"]] == ["Initial", "Bound"]
+    assert f'bus="0x{accelerated["arq"]["attach_handle_info"]["bus"]}"' in accelerated["hostdev"]
     assert {event["seam"] for event in story["events"]} == {"CAST", "CALL", "REST", "LIBRARY"}
     crossed = [(event["from"], event["to"]) for event in story["events"]]
     assert [pair for pair in crossed if pair[0] in ("client", "api", "conductor")][:4] == [
@@ -321,6 +324,9 @@ def test_demo_for_people_is_plain_when_it_is_piped() -> None:
         "the device is back",
         "The same by Placement",
         "inventory CUSTOM_PCI_10DE_1EB8: total 1, reserved 0",
+        "accel:device_profile=infer",
+        "Initial after POST, then Bound",
+        "the request is gone",
     ):
         assert words in done.stdout
 
