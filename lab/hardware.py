@@ -36,6 +36,8 @@ GROUP = (
     Device("82540EM", "0000:01:02.0", "8086:100e", "e1000", mac="52:54:00:00:01:02"),
 )
 """One IOMMU group: a conventional bus tells the IOMMU only its bridge."""
+ACCELERATOR = Device("82540EM", "0000:00:0c.0", "8086:100e", "e1000", mac="52:54:00:00:00:0c")
+"""Given away by the accelerator service. A card of its own: a function belongs to one model at a time."""
 NIC0 = Device("82574L", "0000:41:00.0", "8086:10d3", "e1000e", 0, "52:54:00:00:00:41")
 NIC1 = Device("82574L", "0000:81:00.0", "8086:10d3", "e1000e", 1, "52:54:00:00:00:81")
 NVME = Device("NVMe", "0000:82:00.0", "1b36:0010", "nvme", 1)
@@ -48,7 +50,7 @@ VGPUS = (
 """Displays whose driver gives them away in parts: types ``labvgpu-1`` (4 of them) and ``labvgpu-2`` (2), or a mixture. A part is a
 serial card for its guest. The kernel's sample gives the same as types ``mtty-1`` and ``mtty-2`` of a parent that is no device."""
 
-ALL = (EDU, KEPT, UNMANAGED, *GROUP, NIC0, NIC1, NVME, *VGPUS)
+ALL = (EDU, KEPT, UNMANAGED, *GROUP, ACCELERATOR, NIC0, NIC1, NVME, *VGPUS)
 
 
 def nic(device: Device, model: str, **place: str) -> dict[str, str]:
@@ -62,6 +64,7 @@ NICS = {
     UNMANAGED: nic(UNMANAGED, "e1000-82545em", bus="pcie.0", addr="0xb"),
     GROUP[0]: nic(GROUP[0], "e1000", bus="conventional", addr="1"),
     GROUP[1]: nic(GROUP[1], "e1000", bus="conventional", addr="2"),
+    ACCELERATOR: nic(ACCELERATOR, "e1000", bus="pcie.0", addr="0xc"),
     NIC0: nic(NIC0, "e1000e", bus="port1"),
     NIC1: nic(NIC1, "e1000e", bus="port2"),
 }

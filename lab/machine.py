@@ -24,7 +24,8 @@ from lab.hardware import KERNEL_OPTIONS, device_options, machine_options
 from lab.kernel import l1_kernel
 
 SERVICE_PORT = 8774
-"""Where the service listens in L1; ``Machine.port`` leads there."""
+PLACEMENT_PORT = 8778
+"""Where the service and its Placement listen in L1; ``Machine.port`` and ``Machine.placement_port`` lead there."""
 START_SECONDS = 900
 PATIENCE = 600
 """Seconds after which something in L1 is taken for stuck: on a machine with fifty busy processes a minute is short for ``virsh create``."""
@@ -46,6 +47,7 @@ class Machine:
         self.folder = folder
         self.pid: int = facts["pid"]
         self.port: int = facts["port"]
+        self.placement_port: int = facts["placement_port"]
         self._channel = socket.socket(socket.AF_UNIX)
         self._channel.connect(str(folder / "agent.sock"))
         self._numbers = itertools.count(1)
@@ -156,7 +158,7 @@ def start() -> Machine:
     kernel = l1_kernel()
     shutil.rmtree(RUN, ignore_errors=True)
     RUN.mkdir(parents=True, mode=0o700)
-    port = _free_port()
+    port, placement_port = _free_ports(2)
     python = os.path.realpath(sys.executable)
     command = [
         *("qemu-system-x86_64", "-name", "jetbridge-lab", "-nodefaults", "-no-reboot", "-display", "none"),
@@ -169,14 +171,14 @@ def start() -> Machine:
         *_share("project", PROJECT),
         *("-device", "virtio-serial-pci", "-chardev", f"socket,id=agent,path={RUN}/agent.sock,server=on,wait=off"),
         *("-device", "virtserialport,chardev=agent,name=lab"),
-        *("-netdev", f"user,id=service,hostfwd=tcp:127.0.0.1:{port}-:{SERVICE_PORT}"),
+        *("-netdev", f"user,id=service,{_forward(port, SERVICE_PORT)},{_forward(placement_port, PLACEMENT_PORT)}"),
         *("-device", "virtio-net-pci,netdev=service,romfile="),
         *("-device", "virtio-rng-pci"),
         *device_options(RUN),
     ]
     with (RUN / "qemu.log").open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-    (RUN / "machine.json").write_text(json.dumps({"pid": process.pid, "port": port}))
+    (RUN / "machine.json").write_text(json.dumps({"pid": process.pid, "port": port, "placement_port": placement_port}))
     try:
         _wait_for_socket(RUN / "agent.sock", process)
         machine = Machine(RUN)
@@ -207,10 +209,16 @@ def _share(tag: str, path: Path) -> Iterator[str]:
     )
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def _forward(port: int, port_in_l1: int) -> str:
+    return f"hostfwd=tcp:127.0.0.1:{port}-:{port_in_l1}"
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as probes:
+        found = [probes.enter_context(socket.socket()) for _ in range(count)]
+        for probe in found:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in found]
 
 
 def _wait_for_socket(path: Path, process: subprocess.Popen[bytes]) -> None:

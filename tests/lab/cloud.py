@@ -64,7 +64,7 @@ class Cloud:
         self.program = BIN / "jetbridge"
         self.url = f"http://127.0.0.1:{machine.port}"
         self._clouds = folder / "clouds.yaml"
-        write_clouds(self._clouds, self.url, "http_basic")
+        write_clouds(self._clouds, self.url, "http_basic", f"http://127.0.0.1:{machine.placement_port}")
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("OS_", "JETBRIDGE_"))},
             "OS_CLIENT_CONFIG_FILE": str(self._clouds),
@@ -141,6 +141,16 @@ class Cloud:
         for name, specs in self.setup.flavors.items():
             flavor = self.sdk.compute.create_flavor(name=name, ram=64, vcpus=1, disk=0)
             self.sdk.compute.create_flavor_extra_specs(flavor, dict(specs))
+
+    def wait_reported(self) -> None:
+        """Until the host's providers are in Placement: before that it takes no servers."""
+
+        def look() -> bool | None:
+            with closing(Client(self.url, "admin", PASSWORD)) as client:
+                hosts = client.get("/jetbridge/v1/hosts")["hosts"]
+            return True if hosts and all(host["reported"] for host in hosts) else None
+
+        wait_for("the host is reported to Placement", look, pause=2)
 
     def log_has(self, *texts: str) -> bool | None:
         """True once a line of the log has all of them."""

@@ -14,7 +14,7 @@ from lab.guest import guest_kernel
 from lab.hardware import ALL
 from lab.machine import Machine, attach, start
 from tests.lab.cloud import Cloud, Guest
-from tests.lab.setups import PASSTHROUGH, Setup
+from tests.lab.setups import COMMON, Setup
 
 
 @dataclass
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     mine = [item for item in items if item.path.is_relative_to(Path(__file__).parent)]
     for item in mine:
         item.add_marker(pytest.mark.timeout(3600))
-    setups = list(dict.fromkeys(("passthrough", *(_setup_name(item) for item in mine))))
+    setups = list(dict.fromkeys((COMMON.name, *(_setup_name(item) for item in mine))))
     mine.sort(key=lambda item: setups.index(_setup_name(item)))
     items[:] = [item for item in items if item not in mine] + mine
 
@@ -97,12 +97,13 @@ def cloud(
         cloud.install()
         cloud.start()
         cloud.populate(guest_kernel(), folder)
+        cloud.wait_reported()
     serving.append(cloud)
     return cloud
 
 
 def setup_of(module: object) -> Setup:
-    setup = getattr(module, "SETUP", PASSTHROUGH)
+    setup = getattr(module, "SETUP", COMMON)
     assert isinstance(setup, Setup)
     return setup
 

@@ -1,4 +1,4 @@
-"""Configurations of the service in L1. One at a time serves; scenarios that need another one than ``PASSTHROUGH`` say so."""
+"""Configurations of the service in L1. One at a time serves; scenarios that need another one than ``COMMON`` say so."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lab.hardware import GROUP
+from lab.hardware import ACCELERATOR, GROUP, VGPUS
 
 USERS = "/etc/jetbridge/users"
 Section = tuple[str, ...]
 
 EVERYWHERE: Mapping[str, Section] = {
-    "DEFAULT": ("reserved_host_memory_mb = 256", "update_resources_interval = 10"),
+    "DEFAULT": ("reserved_host_memory_mb = 256", "update_resources_interval = 30", "service_down_time = 300"),
     "libvirt": ("virt_type = qemu",),
     "api": ("auth_strategy = http_basic", f"http_basic_auth_user_file = {USERS}"),
 }
-"""L1 has no KVM and little memory, its service listens beyond loopback, and scenarios wait for passes."""
+"""L1 has no KVM and little memory, and its service listens beyond loopback. Scenarios wait for passes, each of which takes seconds of
+L1's time; and on a busy machine a sign of life may be late by more than a minute."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ def alias(name: str, ids: str, kind: str = "type-PCI", **more: str) -> str:
     return f"alias = {json.dumps(fields)}"
 
 
-PASSTHROUGH = Setup(
-    name="passthrough",
+COMMON = Setup(
+    name="common",
     sections={
         "pci": (
             device_spec(vendor_id="1234", product_id="11e8"),
@@ -63,7 +64,11 @@ PASSTHROUGH = Setup(
             alias("HALF", "8086:100e"),
             alias("NVMEPF", "1b36:0010", "type-PF"),
             alias("NVMEVF", "1b36:0010", "type-VF"),
-        )
+        ),
+        "devices": ("enabled_mdev_types = labvgpu-1,mtty-2",),
+        "mdev_labvgpu-1": (f"device_addresses = {VGPUS[0].address}",),
+        "mdev_mtty-2": ("device_addresses = mtty_mtty", "mdev_class = CUSTOM_SERIAL", "max_instances = 2"),
+        "accelerator": (device_spec(address=ACCELERATOR.address, type="NIC", traits="CUSTOM_TEACHING"),),
     },
     flavors={
         "edu": {"pci_passthrough:alias": "EDU:1"},
@@ -74,5 +79,11 @@ PASSTHROUGH = Setup(
         "half-group": {"pci_passthrough:alias": "HALF:1"},
         "nvme-pf": {"pci_passthrough:alias": "NVMEPF:1"},
         "nvme-vf": {"pci_passthrough:alias": "NVMEVF:1"},
+        "vgpu": {"resources:VGPU": "1"},
+        "two-vgpus": {"resources1:VGPU": "1", "resources2:CUSTOM_SERIAL": "1", "group_policy": "isolate"},
+        "serial": {"resources:CUSTOM_SERIAL": "1"},
+        "all-of-a-card": {"resources:VGPU": "4"},
+        "accelerated": {"accel:device_profile": "teaching"},
     },
 )
+"""Passthrough by aliases, vGPUs and accelerators. Only choosing by Placement asks for another one: it can't be switched off again."""

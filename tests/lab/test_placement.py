@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from jetbridge.virt.guest import hostdevs_of
 from lab.hardware import EDU, NIC0, NIC1
 from lab.machine import Machine
-from tests.lab.cloud import PASSWORD, Cloud, Guest, wait_for
+from tests.lab.cloud import Cloud, Guest, wait_for
 from tests.lab.conftest import Scenario
 from tests.lab.setups import Setup, alias, device_spec
 
@@ -121,23 +120,22 @@ def provider_of(cloud: Cloud, address: str) -> dict[str, Any]:
     uuid = cloud.devices()[address]["rp_uuid"]
     path = f"/resource_providers/{uuid}"
     return {
-        "name": asked(cloud.machine, path)["name"],
-        "inventories": asked(cloud.machine, f"{path}/inventories")["inventories"],
-        "traits": asked(cloud.machine, f"{path}/traits")["traits"],
-        "allocations": asked(cloud.machine, f"{path}/allocations")["allocations"],
+        "name": asked(cloud, path)["name"],
+        "inventories": asked(cloud, f"{path}/inventories")["inventories"],
+        "traits": asked(cloud, f"{path}/traits")["traits"],
+        "allocations": asked(cloud, f"{path}/allocations")["allocations"],
     }
 
 
 def reserved(cloud: Cloud, address: str) -> int:
     uuid = cloud.devices()[address]["rp_uuid"]
-    (inventory,) = asked(cloud.machine, f"/resource_providers/{uuid}/inventories")["inventories"].values()
+    (inventory,) = asked(cloud, f"/resource_providers/{uuid}/inventories")["inventories"].values()
     amount: int = inventory["reserved"]
     return amount
 
 
-def asked(machine: Machine, path: str) -> Any:
-    """Placement's answer, from inside of L1."""
-    said = machine.run(
-        f"curl -sf -u admin:{PASSWORD} -H 'OpenStack-API-Version: placement 1.29' http://127.0.0.1:8778{path}"
-    )
-    return json.loads(said)
+def asked(cloud: Cloud, path: str) -> Any:
+    """Placement's answer."""
+    answer = cloud.sdk.placement.get(path, microversion="1.29")
+    assert answer.status_code == 200, answer.text
+    return answer.json()

@@ -14,36 +14,10 @@ from lab.hardware import VGPUS
 from lab.machine import Machine
 from tests.lab.cloud import Cloud, Guest, wait_for
 from tests.lab.conftest import Scenario
-from tests.lab.setups import Setup
 
 CARD = VGPUS[0].address
 FOREIGN = "4b20d080-1b54-4048-85b3-a6a62d165c09"
-SETUP = Setup(
-    name="vgpu",
-    sections={
-        "devices": ("enabled_mdev_types = labvgpu-1,mtty-2",),
-        "mdev_labvgpu-1": (f"device_addresses = {CARD}",),
-        "mdev_mtty-2": ("device_addresses = mtty_mtty", "mdev_class = CUSTOM_SERIAL", "max_instances = 2"),
-    },
-    flavors={
-        "vgpu": {"resources:VGPU": "1"},
-        "two-vgpus": {"resources1:VGPU": "1", "resources2:CUSTOM_SERIAL": "1", "group_policy": "isolate"},
-        "serial": {"resources:CUSTOM_SERIAL": "1"},
-        "all-of-a-card": {"resources:VGPU": "4"},
-    },
-)
-
 Boot = Callable[[str], Guest]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cards_are_in_placement(cloud: Cloud) -> None:
-    """A host is reported after it has been seen, which takes its time here."""
-    wait_for(
-        "the cards are in Placement",
-        lambda: all(host["reported"] for host in json.loads(cloud.jetbridge("hosts", "--json"))) or None,
-        pause=5,
-    )
 
 
 def vgpus(cloud: Cloud) -> list[dict[str, Any]]:
@@ -60,6 +34,7 @@ def defined(machine: Machine) -> set[str]:
     return set(re.findall(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", machine.run("mdevctl list -d")))
 
 
+@pytest.mark.short
 def test_a_vgpu_is_made_given_and_used_again(cloud: Cloud, boot: Boot, scenario: Scenario) -> None:
     """a vGPU of a card: made, defined, given; the guest hears itself; kept for the next server"""
     scenario.device = VGPUS[0].name
