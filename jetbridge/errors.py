@@ -318,6 +318,10 @@ class ForbiddenWithAccelerators(NotSupported):
     template = "{action} is not supported for server {server}, which has accelerators of device profile {profile!r}"
 
 
+class ForbiddenPortsWithAccelerator(NotSupported):
+    template = "{action} is not supported for server {server} and port {port}, whose device is an accelerator's: {fix}"
+
+
 # --- hypervisor -------------------------------------------------------------------------------
 
 

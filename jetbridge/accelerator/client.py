@@ -255,6 +255,6 @@ def _arq(content: Mapping[str, Any]) -> BoundArq:
         instance_uuid=content.get("instance_uuid"),
         project_id=content.get("project_id"),
         attach_type=content.get("attach_handle_type") or None,
-        attach_info={str(key): str(value) for key, value in info.items()},
+        attach_info={str(key): str(value) for key, value in info.items() if value is not None},
         handle_uuid=content.get("attach_handle_uuid"),
     )

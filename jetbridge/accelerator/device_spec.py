@@ -28,7 +28,7 @@ CLASS_OF_TYPE: Mapping[str, str] = {
 """The types of the Accelerator API, and the class that a device of one is counted as unless its line says otherwise."""
 
 MDEV_CLASS = "VGPU"
-_KEYS = ("type", "resource_class", "traits", "mdev_type", "mdev_count")
+_KEYS = ("type", "resource_class", "traits", "mdev_type", "mdev_count", "physical_network")
 _MDEV_TYPE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _MOST_MDEVS = 256
 
@@ -36,7 +36,7 @@ _MOST_MDEVS = 256
 @dataclass(frozen=True)
 class AcceleratorSpec:
     """One line. ``mdev_type`` None: guests get the functions themselves; else each function is the parent of ``mdev_count`` mediated
-    devices of that type."""
+    devices of that type. ``physical_network``: what the functions are wired to, which ports need to know."""
 
     selector: DeviceSpec
     device_type: str
@@ -44,6 +44,7 @@ class AcceleratorSpec:
     traits: frozenset[str]
     mdev_type: str | None = None
     mdev_count: int = 0
+    physical_network: str | None = None
 
     @property
     def text(self) -> str:
@@ -101,6 +102,15 @@ def _spec(selector: DeviceSpec) -> AcceleratorSpec:
     for trait in sorted(traits):
         if not is_trait(trait):
             raise wrong("traits", f"{trait} is no trait: write standard ones or CUSTOM_ ones, separated by commas")
+    physical_network = tags.get("physical_network") or None
+    if mdev_type is not None and physical_network is not None:
+        raise wrong("physical_network", "a mediated device is no NIC: take out this key, or mdev_type")
     return AcceleratorSpec(
-        selector, device_type, resource_class, traits, mdev_type, int(count) if count is not None else 0
+        selector,
+        device_type,
+        resource_class,
+        traits,
+        mdev_type,
+        int(count) if count is not None else 0,
+        physical_network,
     )

@@ -139,7 +139,8 @@ def identity_of(report: Report) -> str:
 def _handles(spec: AcceleratorSpec, address: str, new_id: Callable[[], str]) -> tuple[AttachHandle, ...]:
     info = handle_info(address)
     if spec.mdev_type is None:
-        return (AttachHandle(new_id(), AttachType.PCI, address, info),)
+        wired = {"physical_network": spec.physical_network} if spec.physical_network else {}
+        return (AttachHandle(new_id(), AttachType.PCI, address, {**info, **wired}),)
     asked = {**info, "asked_type": spec.mdev_type}
     return tuple(
         AttachHandle(new_id(), AttachType.MDEV, address, asked, position) for position in range(spec.mdev_count)

@@ -8,26 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jetbridge.accelerator.profile import devices_of, request_groups
+from jetbridge.accelerator.profile import request_groups
 from jetbridge.errors import AcceleratorRequestOpFailed, DeviceProfileError
 from jetbridge.model.accelerator import DeviceProfile
 from jetbridge.model.request_group import RequestGroup
 
-VNIC_TYPES = frozenset({"accelerator-direct", "accelerator-direct-physical"})
 
-
-def port_groups(profile: DeviceProfile | None, port_id: str) -> tuple[RequestGroup, ...]:
-    """The request groups of a port's profile, whose requesters name the port. Raises ``DeviceProfileError`` when it has none, or one of
-    several devices: a port is one."""
+def port_groups(profile: DeviceProfile | None, port_id: str) -> tuple[tuple[RequestGroup, ...], tuple[str, ...]]:
+    """As ``request_groups``, for a port's profile. Raises ``DeviceProfileError`` when it has none, or one of
+    several devices or of none: a port is one."""
     if profile is None:
         raise DeviceProfileError(name=None, reason=f"port {port_id} has none: set device_profile when it is created")
-    asked = sum(devices_of(group) for group in profile.groups)
-    if asked > 1:
+    groups, warnings = request_groups(profile.groups, port_id)
+    asked = sum(amount for group in groups for amount in group.resources.values())
+    if asked != 1:
         raise DeviceProfileError(
             name=profile.name,
             reason=f"it asks for {asked} devices, and port {port_id} is one: use a profile of one device",
         )
-    return request_groups(profile.groups, port_id)[0]
+    return groups, warnings
 
 
 def binding_profile(arq_uuid: str, info: Mapping[str, str]) -> dict[str, str]:

@@ -26,6 +26,7 @@ from jetbridge.db import servers as db
 from jetbridge.db.connection import Connection
 from jetbridge.errors import (
     Conflict,
+    ForbiddenPortsWithAccelerator,
     ForbiddenWithAccelerators,
     HypervisorError,
     Invalid,
@@ -33,6 +34,7 @@ from jetbridge.errors import (
     ServiceUnavailable,
 )
 from jetbridge.model.server import Server, TaskState, VmState
+from jetbridge.pci.port import ACCELERATOR_VNICS
 
 logger = logging.getLogger(__name__)
 router = APIRouter(tags=["servers"])
@@ -241,11 +243,19 @@ NOT_WITH_ACCELERATORS = frozenset({"suspend", "resume", "resize", "migrate", "os
 """What can't be done to a server with accelerators: their guests can't be saved, and their devices can't move."""
 
 
+NOT_WITH_ACCELERATOR_PORTS = NOT_WITH_ACCELERATORS | {"shelve", "shelveOffload", "unshelve", "evacuate"}
+
+
 def refuse_accelerators(server: Server, action: str) -> None:
-    """Raises ``ForbiddenWithAccelerators``."""
+    """Raises ``ForbiddenWithAccelerators``, ``ForbiddenPortsWithAccelerator``."""
     profile = server.flavor.extra_specs.get(PROFILE)
-    if profile:
+    if profile and action in NOT_WITH_ACCELERATORS:
         raise ForbiddenWithAccelerators(action=action, server=server.uuid, profile=profile)
+    for nic in server.networks:
+        if nic.vnic_type in ACCELERATOR_VNICS and action in NOT_WITH_ACCELERATOR_PORTS:
+            raise ForbiddenPortsWithAccelerator(
+                action=action, server=server.uuid, port=nic.port_id, fix="delete the server and create it anew"
+            )
 
 
 @router.post(
@@ -262,7 +272,7 @@ def act(
     if len(body) != 1:
         raise Invalid(f"The body names {len(body)} actions: name exactly one of {', '.join(ACTIONS)}.")
     name, argument = next(iter(body.items()))
-    if name in NOT_WITH_ACCELERATORS:
+    if name in NOT_WITH_ACCELERATOR_PORTS:
         refuse_accelerators(find(call, server_id), name)
     if name not in ACTIONS:
         raise Invalid(f"There is no such action: {name!r}. Use one of {', '.join(ACTIONS)}.")

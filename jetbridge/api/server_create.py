@@ -5,16 +5,14 @@ Device requests are made once: the same ids stand in the request spec, on the in
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from jetbridge.accelerator.profile import PROFILE, request_groups
-from jetbridge.accelerator.session import NEEDS_ENDPOINT
 from jetbridge.api.call import Call
 from jetbridge.api.flavors import visible
+from jetbridge.api.server_profiles import port_groups, port_profiles, profile_groups
 from jetbridge.api.server_requests import (
     CreateServer,
     NetworkItem,
@@ -27,7 +25,7 @@ from jetbridge.api.server_views import ZONE
 from jetbridge.db import actions, compute_nodes, keypairs, request_specs, servers
 from jetbridge.db.clock import utcnow
 from jetbridge.db.connection import Connection
-from jetbridge.errors import DeviceProfileError, HostNotFound, Invalid, NotFound
+from jetbridge.errors import HostNotFound, Invalid, NotFound
 from jetbridge.image.access import require_use
 from jetbridge.model.flavor import Flavor
 from jetbridge.model.image import Image, ImageStatus
@@ -42,8 +40,6 @@ from jetbridge.pci.flavor import flavor_policy, requests_from_flavor
 from jetbridge.pci.port import VnicType
 from jetbridge.pci.request import PciRequest
 from jetbridge.placement.groups import flavor_groups, pci_groups
-
-logger = logging.getLogger(__name__)
 
 GIB = 1024**3
 
@@ -82,16 +78,17 @@ def plan(call: Call, body: CreateServer) -> Plan:
     image = _image(call, image_id(new))
     flavor = _flavor(call, new.flavorRef)
     check_size(flavor, image)
+    nics = _nics(call, new)
     return Plan(
         new=new,
         flavor=flavor,
         image=image,
-        nics=_nics(call, new),
+        nics=nics,
         placement=placement,
         keypair=_keypair(call, new.key_name),
         topology=guest_topology(flavor.vcpus, flavor.memory_mb, flavor.extra_specs, image.properties),
         hints=hints,
-        groups=(*flavor_groups(flavor.extra_specs), *_profile_groups(call, flavor)),
+        groups=(*flavor_groups(flavor.extra_specs), *profile_groups(call, flavor), *port_groups(call, nics)),
         reservation_id=f"r-{call.services.new_id().replace('-', '')[:8]}",
         now=utcnow(),
     )
@@ -137,6 +134,7 @@ def _keep(
             hints=planned.hints,
             networks=_of_hosts(call, planned.nics),
             groups=(*planned.groups, *devices),
+            port_profiles=port_profiles(planned.nics),
         ),
         now=planned.now,
     )
@@ -207,20 +205,6 @@ def _flavor(call: Call, flavorid: str) -> Flavor:
         return visible(call, flavorid)
     except NotFound:
         raise Invalid(f"Flavor {flavorid} could not be found: give the id of a flavor as flavorRef.") from None
-
-
-def _profile_groups(call: Call, flavor: Flavor) -> tuple[RequestGroup, ...]:
-    """What the flavor's device profile asks of Placement, as the profile is now. Raises ``DeviceProfileError``."""
-    name = flavor.extra_specs.get(PROFILE)
-    if not name:
-        return ()
-    client = call.services.accelerator_client
-    if client is None:
-        raise DeviceProfileError(name=name, reason=NEEDS_ENDPOINT)
-    groups, warnings = request_groups(client.by("api", call.context).profile(name).groups)
-    for warning in warnings:
-        logger.warning("[%s] Device profile %s: %s", call.context.request_id, name, warning)
-    return groups
 
 
 def _image(call: Call, key: str) -> Image:

@@ -15,8 +15,16 @@ from jetbridge.api.server_requests import Address
 from jetbridge.api.servers import SOURCE, find
 from jetbridge.db import actions
 from jetbridge.db.connection import Connection
-from jetbridge.errors import Invalid, JetbridgeError, NotFound, ServerInvalidState, ServiceUnavailable
+from jetbridge.errors import (
+    ForbiddenPortsWithAccelerator,
+    Invalid,
+    JetbridgeError,
+    NotFound,
+    ServerInvalidState,
+    ServiceUnavailable,
+)
 from jetbridge.model.server import NetworkRequest, Server, VmState
+from jetbridge.pci.port import ACCELERATOR_VNICS
 
 router = APIRouter(tags=["servers"])
 
@@ -101,7 +109,11 @@ def attach(server_id: str, body: AttachInterface, call: ComputeCall) -> dict[str
 
 @router.delete("/servers/{server_id}/os-interface/{port_id}", status_code=202)
 def detach(server_id: str, port_id: str, call: ComputeCall) -> Response:
-    _nic(find(call, server_id), port_id)
+    nic = _nic(find(call, server_id), port_id)
+    if nic.vnic_type in ACCELERATOR_VNICS:
+        raise ForbiddenPortsWithAccelerator(
+            action="detach_interface", server=server_id, port=port_id, fix="the port goes with the server"
+        )
     server = _begin(call, server_id, "detach_interface")
     payload = {"server_uuid": server.uuid, "port_id": port_id}
     try:

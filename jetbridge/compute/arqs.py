@@ -9,15 +9,17 @@ from typing import Any
 
 from jetbridge.accelerator.client import BoundArq
 from jetbridge.accelerator.inventory import address_of, identity_of
+from jetbridge.accelerator.ports import binding_profile
 from jetbridge.accelerator.profile import PROFILE
 from jetbridge.compute.domain import device_reports
 from jetbridge.compute.host import AgentHost, about
 from jetbridge.db import accelerators, builds, server_arqs, servers
 from jetbridge.db.connection import Connection
-from jetbridge.errors import BuildAborted, HypervisorError, JetbridgeError
+from jetbridge.errors import AcceleratorRequestOpFailed, BuildAborted, HypervisorError, JetbridgeError
 from jetbridge.model.accelerator import ArqState, AttachType, ServerArq
 from jetbridge.model.context import RequestContext
 from jetbridge.model.server import Server
+from jetbridge.pci.port import ACCELERATOR_VNICS
 from jetbridge.virt.node_xml import mdev_name_of, mdev_xml, pci_node_name
 
 logger = logging.getLogger(__name__)
@@ -36,13 +38,9 @@ def attach_accelerators(
 
     Raises ``BuildAborted`` naming the requests that are not bound in time or at all, or what can't be given to a guest.
     """
-    profile = server.flavor.extra_specs.get(PROFILE)
     rows = _rows(host, server.uuid)
+    _check_complete(server, rows)
     if not rows:
-        if profile is not None:
-            raise BuildAborted(
-                server=server.uuid, reason=f"it has no accelerator requests of device profile {profile!r}"
-            )
         return
     arqs = _resolved(host, context, server, rows, still_wanted)
     reports = device_reports(host, context, server.uuid)
@@ -55,6 +53,8 @@ def attach_accelerators(
                 reason=f"accelerator request {row.arq_uuid} for {row.requester_id} of device profile {row.profile!r} is {state}",
             )
         identity = _identity(server, arq, reports)
+        if row.port_id is not None:
+            _check_port(server, row.port_id, arq)
         host.database.write(
             lambda conn, arq=arq, identity=identity: server_arqs.note_attached(  # type: ignore[misc]
                 conn, arq.uuid, str(arq.attach_type), arq.attach_info, arq.handle_uuid, identity, now=host.now()
@@ -141,6 +141,29 @@ def _resolved(
 
 
 # --- what a guest gets ---
+
+
+def _check_complete(server: Server, rows: Sequence[ServerArq]) -> None:
+    """Raises ``BuildAborted`` for a flavor or a port whose device profile has no requests: never silently no device."""
+    have = {row.port_id for row in rows}
+    profile = server.flavor.extra_specs.get(PROFILE)
+    if profile and None not in have:
+        raise BuildAborted(server=server.uuid, reason=f"it has no accelerator requests of device profile {profile!r}")
+    for nic in server.networks:
+        if nic.vnic_type in ACCELERATOR_VNICS and nic.port_id not in have:
+            raise BuildAborted(server=server.uuid, reason=f"it has no accelerator request for port {nic.port_id}")
+
+
+def _check_port(server: Server, port_id: str, arq: BoundArq) -> None:
+    """Raises ``BuildAborted`` for what can't be a NIC."""
+    try:
+        if arq.attach_type != AttachType.PCI:
+            raise AcceleratorRequestOpFailed(
+                op="use", reason=f"the attach handle of {arq.uuid} is of type {arq.attach_type}, and a port needs PCI"
+            )
+        binding_profile(arq.uuid, arq.attach_info)
+    except AcceleratorRequestOpFailed as error:
+        raise BuildAborted(server=server.uuid, reason=f"port {port_id}: {error.message}") from error
 
 
 def _identity(server: Server, arq: BoundArq, reports: Mapping[str, Report]) -> str | None:

@@ -19,6 +19,7 @@ from jetbridge.errors import (
     AttachInterfaceNotSupported,
     ComputeResourcesUnavailable,
     DomainNotFound,
+    ForbiddenPortsWithAccelerator,
     InterfaceAttachFailed,
     InterfaceAttachPciClaimFailed,
     JetbridgeError,
@@ -33,7 +34,7 @@ from jetbridge.network.nics import Chosen, Wish, choose, nic_of, request_of
 from jetbridge.pci import device as life
 from jetbridge.pci.device import PciDevice
 from jetbridge.pci.flavor import flavor_policy
-from jetbridge.pci.port import VnicType
+from jetbridge.pci.port import ACCELERATOR_VNICS, VnicType
 from jetbridge.pci.request import PciRequest
 from jetbridge.steps.runtime import Step, StepFailed, run_steps
 from jetbridge.virt.guest import GuestNic, attached_xml, nic_xml
@@ -125,9 +126,8 @@ def _claim(work: NicContext) -> NicContext:
 
 def _bind(work: NicContext) -> NicContext:
     device = _device(work)
-    bound = nics.bind_port(
-        work.host, work.context, work.server, work.nic, {work.nic.request_id: device} if device else {}
-    )
+    function = nics.function_of(work.host, work.nic, device) if device else None
+    bound = nics.bind_port(work.host, work.context, work.server, work.nic, function)
     row = _row(work)
     assert row is not None
     return replace(work, nic=row, guest_nic=bound)
@@ -174,14 +174,18 @@ def attach_interface(host: AgentHost, context: RequestContext, server: Server, w
     """Put a NIC into the server; ``wish`` None: on the one network there is. Answers when it is in, with full undo otherwise. The server's lock is
     held by the caller.
 
-    Raises ``InterfaceAttachPciClaimFailed``, ``InterfaceAttachFailed``, ``AttachInterfaceNotSupported``, ``ServerInvalidState``, and what
-    ``choose`` raises.
+    Raises ``InterfaceAttachPciClaimFailed``, ``InterfaceAttachFailed``, ``AttachInterfaceNotSupported``, ``ForbiddenPortsWithAccelerator``,
+    ``ServerInvalidState``, and what ``choose`` raises.
     """
     (chosen,) = choose(host.ports, context, "auto" if wish is None else [wish])
     if chosen.vnic_type is VnicType.VIRTIO_FORWARDER:
         raise AttachInterfaceNotSupported(
             server=server.uuid,
             reason="a running guest can't begin to share its memory with the forwarder; create the server with the port",
+        )
+    if chosen.port is not None and chosen.vnic_type in ACCELERATOR_VNICS:
+        raise ForbiddenPortsWithAccelerator(
+            action="attach_interface", server=server.uuid, port=chosen.port.id, fix="create the server with the port"
         )
     nic, request, build = _note_attach(host, server, chosen)
     start = NicContext(host, context, server, nic, request)

@@ -4,22 +4,38 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
+from jetbridge.accelerator import ports as accelerator_ports
+from jetbridge.accelerator.inventory import address_of
 from jetbridge.compute.host import AgentHost, about
-from jetbridge.db import interfaces, pci_devices
+from jetbridge.db import interfaces, pci_devices, server_arqs
 from jetbridge.errors import HypervisorError, PciDeviceNotFound, PortBindingFailed
+from jetbridge.model.accelerator import ServerArq
 from jetbridge.model.context import RequestContext
 from jetbridge.model.network import Binding, NewPort, Port
 from jetbridge.model.server import NetworkRequest, Server
 from jetbridge.pci.device import DeviceType, PciDevice
-from jetbridge.pci.port import DEVICE_VNICS, VnicType, binding_profile
+from jetbridge.pci.port import ACCELERATOR_VNICS, DEVICE_VNICS, VnicType, binding_profile
 from jetbridge.virt.children import netdev_of, vdpa_devices
 from jetbridge.virt.connection import NetworkInfo
 from jetbridge.virt.guest import GuestNic
 from jetbridge.virt.nodedev import parse_node_device
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Function:
+    """The function that a port got, whoever gave it. ``profile`` is what the port's binding says of it; ``mac`` that of a whole card,
+    which the port takes over."""
+
+    address: str
+    identity: str
+    profile: Mapping[str, Any]
+    managed: bool = True
+    mac: str | None = None
 
 
 def bind_ports(host: AgentHost, context: RequestContext, server: Server) -> tuple[GuestNic, ...]:
@@ -30,24 +46,53 @@ def bind_ports(host: AgentHost, context: RequestContext, server: Server) -> tupl
     with host.database.read() as conn:
         nics = interfaces.of_server(conn, server.uuid)
         devices = {device.request_id: device for device in pci_devices.of_instance(conn, server.uuid)}
-    return tuple(bind_port(host, context, server, nic, devices) for nic in nics)
+        arqs = {arq.port_id: arq for arq in server_arqs.of_server(conn, server.uuid) if arq.port_id is not None}
+    bound = []
+    for nic in nics:
+        device = devices.get(nic.request_id) if nic.request_id else None
+        arq = arqs.get(nic.port_id or "")
+        function = function_of(host, nic, device) if device else _accelerated(host, nic, arq) if arq else None
+        bound.append(bind_port(host, context, server, nic, function))
+    return tuple(bound)
+
+
+def function_of(host: AgentHost, nic: NetworkRequest, device: PciDevice) -> Function:
+    """The one of a device that was claimed for the NIC's port."""
+    return Function(
+        device.address, device.identity, binding_profile(device), device.managed, _pf_mac(host, nic, device)
+    )
+
+
+def _accelerated(host: AgentHost, nic: NetworkRequest, arq: ServerArq) -> Function:
+    """The one that an accelerator request gave for the NIC's port. Raises ``PortBindingFailed`` for one that is wired to another network:
+    an accelerator service knows nothing of ports."""
+    address = address_of(arq.attach_info)
+    assert address is not None
+    assert arq.arq_uuid is not None
+    profile = accelerator_ports.binding_profile(arq.arq_uuid, arq.attach_info)
+    wired, asked = profile["physical_network"], host.ports.network(nic.network_id).physical_network
+    if wired != asked:
+        raise PortBindingFailed(
+            port=nic.port_id,
+            host=host.name,
+            reason=f"accelerator request {arq.arq_uuid} gave {address} on physical network {wired}, and network {nic.network} is on"
+            f" {asked or 'none'}: tell them apart by a trait in device profile {arq.profile!r}",
+        )
+    return Function(address, arq.identity or address, profile)
 
 
 def bind_port(
-    host: AgentHost,
-    context: RequestContext | None,
-    server: Server,
-    nic: NetworkRequest,
-    devices: Mapping[str | None, PciDevice],
+    host: AgentHost, context: RequestContext | None, server: Server, nic: NetworkRequest, function: Function | None
 ) -> GuestNic:
-    """Bind one. ``devices`` are the server's by request id. Noted first: whoever comes after a crash knows what to release."""
-    device = devices.get(nic.request_id) if nic.request_id else None
-    if device is None and nic.vnic_type in DEVICE_VNICS:
+    """Bind one; ``function`` None: for a port that takes none. Noted first: whoever comes after a crash knows what to release."""
+    if function is None and nic.vnic_type in DEVICE_VNICS | ACCELERATOR_VNICS:
         raise PciDeviceNotFound(
-            f"No device of server {server.uuid} has the request {nic.request_id} of port {nic.port_id}."
+            f"Server {server.uuid} has no device for port {nic.port_id} (request {nic.request_id or 'to an accelerator service'})."
         )
     host.database.write(lambda conn: interfaces.update(conn, nic.id, host=host.name, now=host.now()))
-    binding = Binding(server.uuid, host.name, binding_profile(device) if device else {}, _pf_mac(host, nic, device))
+    binding = Binding(server.uuid, host.name)
+    if function is not None:
+        binding = replace(binding, device=function.profile, mac=function.mac)
     with host.network(context, "bind", server.uuid, port=nic.port_id or f"a new one on {nic.network}"):
         if nic.port_id:
             port = host.ports.bind(nic.port_id, binding)
@@ -62,10 +107,10 @@ def bind_port(
         port.vnic_type,
         server.uuid,
         host.name,
-        f" with {device.identity}" if device else "",
+        f" with {function.identity}" if function else "",
         extra=about(context, server.uuid),
     )
-    return guest_nic(host, server, replace(nic, mac=port.mac), port, device)
+    return guest_nic(host, server, replace(nic, mac=port.mac), port, function)
 
 
 def release_ports(
@@ -108,10 +153,12 @@ def _unnoted(host: AgentHost, server_uuid: str, nic: NetworkRequest) -> str | No
     return None
 
 
-def guest_nic(host: AgentHost, server: Server, nic: NetworkRequest, port: Port, device: PciDevice | None) -> GuestNic:
+def guest_nic(host: AgentHost, server: Server, nic: NetworkRequest, port: Port, function: Function | None) -> GuestNic:
     """What of the host a bound port takes. Raises ``HypervisorError`` where the host doesn't have it."""
     vlan = str(port.vif_details.get("vlan") or "")
-    made = GuestNic(nic.mac, nic.vnic_type, device, vlan=int(vlan) if vlan.isdecimal() else None)
+    made = GuestNic(nic.mac, nic.vnic_type, vlan=int(vlan) if vlan.isdecimal() else None)
+    if function is not None:
+        made = replace(made, address=function.address, managed=function.managed)
     match nic.vnic_type:
         case VnicType.NORMAL if port.vif_type == "ovs":
             bridge = NetworkInfo(str(port.vif_details.get("bridge_name") or "br-int"), "bridge")
@@ -121,11 +168,11 @@ def guest_nic(host: AgentHost, server: Server, nic: NetworkRequest, port: Port, 
         case VnicType.NORMAL:
             return replace(made, network=_network(host, server, nic))
         case VnicType.MACVTAP:
-            assert device is not None
-            return replace(made, path=_interface(host, nic, device))
+            assert function is not None
+            return replace(made, path=_interface(host, nic, function.address))
         case VnicType.VDPA:
-            assert device is not None
-            return replace(made, path=_vdpa(host, nic, device))
+            assert function is not None
+            return replace(made, path=_vdpa(host, nic, function.address))
         case VnicType.VIRTIO_FORWARDER:
             socket = port.vif_details.get("vhostuser_socket")
             if not socket:
@@ -135,9 +182,9 @@ def guest_nic(host: AgentHost, server: Server, nic: NetworkRequest, port: Port, 
             return made
 
 
-def _pf_mac(host: AgentHost, nic: NetworkRequest, device: PciDevice | None) -> str | None:
+def _pf_mac(host: AgentHost, nic: NetworkRequest, device: PciDevice) -> str | None:
     """A whole card's own address, which can't be set: the port takes it over."""
-    if device is None or device.dev_type is not DeviceType.PF:
+    if device.dev_type is not DeviceType.PF:
         return None
     mac = netdev_of(host.files, device.address)[1]
     if mac is None:
@@ -162,24 +209,24 @@ def _network(host: AgentHost, server: Server, nic: NetworkRequest) -> NetworkInf
     return known[nic.network]
 
 
-def _interface(host: AgentHost, nic: NetworkRequest, device: PciDevice) -> str:
-    name = netdev_of(host.files, device.address)[0]
+def _interface(host: AgentHost, nic: NetworkRequest, address: str) -> str:
+    name = netdev_of(host.files, address)[0]
     if name is None:
         raise HypervisorError(
             operation=f"connecting port {nic.port_id}",
             host=host.name,
-            reason=f"VF {device.address} has no network interface for macvtap: bind it to its network driver",
+            reason=f"VF {address} has no network interface for macvtap: bind it to its network driver",
         )
     return name
 
 
-def _vdpa(host: AgentHost, nic: NetworkRequest, device: PciDevice) -> str:
+def _vdpa(host: AgentHost, nic: NetworkRequest, address: str) -> str:
     documents = [parse_node_device(document) for document in host.connection.node_devices()]
-    path = vdpa_devices(documents, host.files).get(device.address)
+    path = vdpa_devices(documents, host.files).get(address)
     if not path:
         raise HypervisorError(
             operation=f"connecting port {nic.port_id}",
             host=host.name,
-            reason=f"{device.address} has no vDPA character device: load vhost_vdpa, and bind its vDPA device to that",
+            reason=f"{address} has no vDPA character device: load vhost_vdpa, and bind its vDPA device to that",
         )
     return path

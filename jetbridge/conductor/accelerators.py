@@ -55,9 +55,10 @@ STEP_NAMES = tuple(step.name for step in ACCELERATOR_STEPS)
 
 
 def wanted_of(spec: RequestSpec) -> tuple[Wanted, ...]:
-    """The device profiles that a server asks for."""
+    """The device profiles that a server asks for: its flavor's, and those of its ports."""
     profile = spec.flavor.extra_specs.get(PROFILE)
-    return (Wanted(profile),) if profile else ()
+    of_ports = tuple(Wanted(name, port_id) for port_id, name in spec.port_profiles.items())
+    return (*((Wanted(profile),) if profile else ()), *of_ports)
 
 
 def accelerate(

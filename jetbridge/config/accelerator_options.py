@@ -15,7 +15,7 @@ SETTINGS: tuple[Setting, ...] = (
             "device_spec",
             help="Which functions of this host the embedded accelerator service owns: flavors ask for them by accel:device_profile. A JSON "
             "object, or a list of them, with the selecting keys of [pci]device_spec and type (GPU, FPGA, AICHIP, QAT, NIC, SSD), resource_class, "
-            'traits, mdev_type and mdev_count. May be repeated. Example: {"vendor_id": "10de", "product_id": "1eb8", "type": "GPU"}.',
+            'traits, mdev_type and mdev_count, and physical_network (for ports). May be repeated. Example: {"vendor_id": "10de", "product_id": "1eb8", "type": "GPU"}.',
         ),
         'a JSON object such as {"vendor_id": "10de", "product_id": "1eb8", "type": "GPU"}',
     ),

@@ -75,6 +75,7 @@ def to_json(spec: RequestSpec) -> dict[str, Any]:
         "scheduler_hints": {name: list(values) for name, values in spec.hints.items()},
         "networks": list(spec.networks),
         "requested_resources": groups_to_json(spec.groups),
+        "port_device_profiles": dict(spec.port_profiles),
     }
 
 
@@ -93,5 +94,7 @@ def from_json(value: Mapping[str, Any]) -> RequestSpec:
         force_host=forced[0] if forced else None,
         hints={name: tuple(values) for name, values in value["scheduler_hints"].items()},
         networks=tuple(value["networks"]),
-        groups=groups_from_json(value.get("requested_resources", ())),  # former releases wrote none
+        # Former releases wrote neither.
+        groups=groups_from_json(value.get("requested_resources", ())),
+        port_profiles=value.get("port_device_profiles", {}),
     )

@@ -15,7 +15,8 @@ from jetbridge.pci.request import PciRequest
 class RequestSpec:
     """One server's request. ``image_properties`` are the image's as text. ``force_host`` names the one
     host allowed (``--host``, ``--availability-zone nova:HOST``). ``hints`` are scheduler hints by name.
-    ``groups`` are what is asked of Placement beside CPUs, memory and disk (they follow from the flavor)."""
+    ``groups`` are what is asked of Placement beside CPUs, memory and disk (they follow from the flavor).
+    ``port_profiles``: the device profile of each port that takes its device from one, by the port's id."""
 
     instance_uuid: str
     project_id: str
@@ -29,3 +30,4 @@ class RequestSpec:
     hints: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     networks: tuple[str, ...] = ()
     groups: tuple[RequestGroup, ...] = ()
+    port_profiles: Mapping[str, str] = field(default_factory=dict)

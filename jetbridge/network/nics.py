@@ -11,7 +11,7 @@ from jetbridge.model.context import RequestContext
 from jetbridge.model.network import Network, Port
 from jetbridge.model.server import NetworkRequest
 from jetbridge.network.ports import Ports, seen_network, seen_networks, seen_port
-from jetbridge.pci.port import ACCELERATOR_VNICS, VnicType, request_of_port
+from jetbridge.pci.port import VnicType, request_of_port
 from jetbridge.pci.request import NumaPolicy, PciRequest
 
 DEFAULT = "default"
@@ -88,11 +88,6 @@ def _choose(ports: Ports, context: RequestContext, wish: Wish) -> Chosen:
     port = seen_port(ports, context, wish.port)
     if port.device_id:
         raise PortInUse(port=port.id, server=port.device_id)
-    if port.vnic_type in ACCELERATOR_VNICS:
-        raise NotSupported(
-            reason=f"port {port.id} has the VNIC type {port.vnic_type}, which takes its device from an accelerator service;"
-            " use direct or direct-physical"
-        )
     if port.qos:
         raise NotSupported(reason=f"port {port.id} asks for bandwidth by a QoS policy: take the policy off the port")
     return Chosen(ports.network(port.network_id), port, wish.tag)

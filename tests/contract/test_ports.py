@@ -12,14 +12,17 @@ import pytest
 from jetbridge.config.settings import Settings
 from jetbridge.db.engine import Database
 from jetbridge.errors import InvalidConfiguration, NetworkServiceFailed, NotFound, NotSupported, PortInUse
+from jetbridge.model.context import ADMIN_ID, RequestContext
 from jetbridge.model.network import Binding, Network, NewPort, Port
 from jetbridge.network.embedded import EmbeddedPorts
 from jetbridge.network.neutron import NeutronPorts
+from jetbridge.network.nics import Wish, choose
 from jetbridge.network.ports import Ports
 from jetbridge.pci.port import VnicType
 from tests.servers.neutron import Neutron, neutron
 from tests.unit.api.doors import empty_database
 
+CONTEXT = RequestContext(ADMIN_ID, ADMIN_ID, frozenset({"admin"}), "req-1")
 VF = {"pci_slot": "0000:a1:00.2", "pci_vendor_info": "15b3:101e", "physical_network": "n1", "capabilities": ["rx"]}
 
 
@@ -35,7 +38,7 @@ class Bench:
                 Port(f"port-{len(self.service.ports())}", self.network_id, "p1", "", vnic_type=kind, **more)
             )
             return made.id
-        given = {"binding:vnic_type": kind.value, "binding:profile": dict(more.get("profile", {}))}
+        given = {"binding:vnic_type": kind.value, "binding:profile": dict(more.pop("profile", {})), **more}
         return str(self.service.port(self.network_id, **given)["id"])
 
 
@@ -110,6 +113,17 @@ def test_a_port_made_for_a_server_is_one_however_often_it_is_asked_for(bench: Be
         bench.ports.bind(made.id, Binding("s1", "h1"))
 
 
+def test_a_port_with_an_accelerator_says_its_profile_and_forgets_its_request(bench: Bench) -> None:
+    port_id = bench.port(VnicType.ACCELERATOR_DIRECT, device_profile="nic")
+    before = bench.ports.port(port_id)
+    assert (before.vnic_type, before.device_profile) == (VnicType.ACCELERATOR_DIRECT, "nic")
+    given = {"physical_network": "n1", "pci_slot": "0000:3b:0.1", "arq_uuid": "a1"}
+    bound = bench.ports.bind(port_id, Binding("s1", "h1", given))
+    assert (bound.profile, bound.vif_details["vlan"]) == (given, "42")
+    bench.ports.release(port_id, "s1", delete=False)
+    assert bench.ports.port(port_id) == before
+
+
 # --- what only a service elsewhere can do ----------------------------------------------------------
 
 
@@ -132,6 +146,13 @@ def test_a_vnic_type_that_no_host_serves_is_refused(elsewhere: tuple[Neutron, Ne
     port = service.port(service.network("n"), **{"binding:vnic_type": "baremetal"})
     with pytest.raises(NotSupported, match="baremetal"):
         ports.port(port["id"])
+
+
+def test_a_port_that_asks_for_bandwidth_is_refused(elsewhere: tuple[Neutron, NeutronPorts]) -> None:
+    service, ports = elsewhere
+    port = service.port(service.network("n"), resource_request={"resources": {"NET_BW_EGR_KILOBIT_PER_SEC": 1000}})
+    with pytest.raises(NotSupported, match=f"port {port['id']} asks for bandwidth"):
+        choose(ports, CONTEXT, [Wish(port=port["id"])])
 
 
 def test_a_service_that_does_not_answer_is_named() -> None:

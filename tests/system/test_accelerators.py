@@ -46,8 +46,10 @@ BOTH_WAYS = host(
 )
 """Its card is given away whole by an alias, and its virtual functions by a device profile."""
 ALIASES = [{"name": "CARD", **CARD, "device_type": "type-PF"}]
+NIC = {"address": "0000:a1:00.0", "vendor_id": "15b3", "product_id": "101d", "driver": "mlx5_core"}
+NIC_LINE = {"vendor_id": "15b3", "product_id": "101d", "type": "NIC", "physical_network": "n1"}
 HOSTS = fleet(
-    accelerated("h1", gpu(1), gpu(2)),
+    accelerated("h1", gpu(1), gpu(2), NIC, lines=[{**T4, "type": "GPU"}, NIC_LINE]),
     accelerated("h2", gpu(3), mediated(4), lines=MIXED),
     BOTH_WAYS,
     pci={"alias": ALIASES},
@@ -56,6 +58,7 @@ PROFILES: dict[str, list[dict[str, str]]] = {
     "one": [{"resources:PGPU": "1", "trait:CUSTOM_WHOLE": "forbidden"}],
     "two": [{"resources:PGPU": "1", "trait:CUSTOM_WHOLE": "forbidden"}] * 2,
     "slice": [{"resources:CUSTOM_SLICE": "1"}],
+    "nic": [{"resources:CUSTOM_NIC": "1"}],
     "mixed": [{"resources:PGPU": "1", "trait:CUSTOM_WHOLE": "required"}, {"resources:VGPU": "1"}],
 }
 
@@ -79,10 +82,10 @@ class Accelerators:
             "Placement knows the accelerators",
         )
 
-    def boot(self, profile: str) -> str:
+    def boot(self, profile: str, **more: Any) -> str:
         known = {each["name"]: str(each["id"]) for each in self.cloud.client.get("/flavors").json()["flavors"]}
         flavor = known.get(profile) or self.cloud.flavor(profile, {"accel:device_profile": profile})
-        return self.cloud.boot(flavor)
+        return self.cloud.boot(flavor, **more)
 
     def arqs(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.api("GET", "/accelerator_requests")["arqs"]
@@ -137,7 +140,7 @@ def test_a_profile_becomes_a_device_in_the_guest_and_comes_back(accelerators: Ac
         (listed,) = openstack.json("accelerator", "arq", "list", "--long")
         assert (listed["state"], listed["hostname"], listed["instance_uuid"]) == ("Bound", "h1", server)
         assert {device["hostname"] for device in openstack.json("accelerator", "device", "list")} == {"h1", "h2", "h3"}
-        assert len(openstack.json("accelerator", "deployable", "list")) == 5
+        assert len(openstack.json("accelerator", "deployable", "list")) == 6
         assert "delete the server" in openstack.refused("accelerator", "arq", "delete", arq["uuid"])
         assert (
             json.loads(openstack.ok("accelerator", "device", "profile", "show", "one", "-f", "json"))["name"] == "one"

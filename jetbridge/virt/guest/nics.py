@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from lxml import etree
 
 from jetbridge.errors import GuestXmlInvalid
-from jetbridge.pci.device import PciDevice
 from jetbridge.pci.port import VnicType
 from jetbridge.virt.connection import NetworkInfo
 from jetbridge.virt.guest import mapping
@@ -20,14 +19,15 @@ from jetbridge.virt.guest.spec import PCI_HOSTDEV, Interface, PciHostdev
 class GuestNic:
     """A NIC with what its host knows of it.
 
-    ``device``: the function that its port got. ``path``: what of that function the host lends instead of the function: the interface
+    ``address``: of the function that its port got, which libvirt binds to vfio-pci and back if ``managed``. ``path``: what of that function the host lends instead of the function: the interface
     for macvtap, the character device for vDPA, the forwarder's socket. ``network``: where a normal port is plugged; with ``ovs_port``
     (the port's id) that is an Open vSwitch bridge.
     """
 
     mac: str
     vnic_type: VnicType = VnicType.NORMAL
-    device: PciDevice | None = None
+    address: str | None = None
+    managed: bool = True
     vlan: int | None = None
     path: str | None = None
     network: NetworkInfo | None = None
@@ -59,14 +59,14 @@ def element_of(nic: GuestNic, model: str = "virtio") -> Interface | PciHostdev:
             return Interface("vdpa", mac=nic.mac, dev=nic.path, model=model)
         case VnicType.VIRTIO_FORWARDER:
             return Interface("vhostuser", mac=nic.mac, socket_kind="unix", socket=nic.path, mode="client", model=model)
-    assert nic.device is not None
-    address = read_address(nic.device.address)
+    assert nic.address is not None
+    address = read_address(nic.address)
     if nic.vnic_type in (VnicType.DIRECT_PHYSICAL, VnicType.ACCELERATOR_DIRECT_PHYSICAL):
         # Only of VFs can MAC and VLAN be set from outside; a PF keeps its own.
-        return PciHostdev(managed=nic.device.managed, source=address)
+        return PciHostdev(managed=nic.managed, source=address)
     # A SmartNIC's own system sets the VLAN of remote-managed VFs.
     vlan = None if nic.vnic_type is VnicType.REMOTE_MANAGED else nic.vlan
-    return Interface("hostdev", managed=nic.device.managed, mac=nic.mac, address=address, vlan=vlan)
+    return Interface("hostdev", managed=nic.managed, mac=nic.mac, address=address, vlan=vlan)
 
 
 def nic_xml(nic: GuestNic, model: str = "virtio") -> str:

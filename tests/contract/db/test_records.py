@@ -15,6 +15,7 @@ from jetbridge.db.keypairs import KeyPair
 from jetbridge.db.paging import Page
 from jetbridge.errors import Conflict, NotFound, ServerNotFound
 from jetbridge.model.image import Image, ImageStatus, Visibility
+from jetbridge.model.request_group import RequestGroup
 from jetbridge.model.request_spec import RequestSpec
 from jetbridge.model.server import TaskState
 from jetbridge.model.verdict import VerdictGroup
@@ -38,6 +39,8 @@ SPEC = RequestSpec(
     force_host="gpu001",
     hints={"query": ("a", "b")},
     networks=("default",),
+    groups=(RequestGroup("device_profile_0port-2", {"CUSTOM_NIC": 1}, frozenset({"CUSTOM_FAST"})),),
+    port_profiles={"port-2": "nic"},
 )
 
 

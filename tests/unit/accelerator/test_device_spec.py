@@ -38,6 +38,10 @@ def test_a_line_may_offer_mediated_devices() -> None:
         ({**T4, "type": "GPU", "mdev_count": 2}, "mdev_type and mdev_count belong together"),
         ({**T4, "type": "GPU", "mdev_type": "a b", "mdev_count": 2}, "mdev_type='a b'"),
         ({**T4, "type": "GPU", "mdev_type": "a", "mdev_count": 0}, "mdev_count='0'"),
+        (
+            {**T4, "type": "NIC", "mdev_type": "a", "mdev_count": 1, "physical_network": "n1"},
+            "physical_network='n1': a mediated device is no NIC",
+        ),
         ({"vendor_id": 10, "type": "GPU"}, "property vendor_id"),
         ({"address": "zz:00.0", "type": "GPU"}, "zz"),
     ],

@@ -116,3 +116,13 @@ def test_a_line_that_offers_something_else_does_not_change_what_a_guest_has() ->
     (free,) = changes([old], new).saved
     assert kinds(free.handles) == [("MDEV", "ok")]
     assert free.handles[0].id == old.handles[0].id
+
+
+def test_a_handle_says_what_its_function_is_wired_to() -> None:
+    nics = [
+        {"address": address, "type": "NIC", "physical_network": name}
+        for address, name in (("3b:00.0", "n1"), ("5e:00.0", None))
+    ]
+    wired, unwired = of(nics, report("0000:3b:00.0"), report("0000:5e:00.0"))
+    assert wired.handles[0].info["physical_network"] == "n1"
+    assert "physical_network" not in unwired.handles[0].info

@@ -20,13 +20,21 @@ def test_a_handle_that_lacks_something_is_named(key: str) -> None:
 
 
 def test_a_port_asks_for_one_device_under_its_own_name() -> None:
-    (group,) = port_groups(DeviceProfile("u", "nic", ({"resources:CUSTOM_NIC": "1"},)), "p1")
+    (group,), warnings = port_groups(DeviceProfile("u", "nic", ({"resources:CUSTOM_NIC": "1"},)), "p1")
     assert (group.requester_id, dict(group.resources)) == ("device_profile_0p1", {"CUSTOM_NIC": 1})
+    assert warnings == ()
 
 
-@pytest.mark.parametrize("groups", [({"resources:FPGA": "2"},), ({"resources:FPGA": "1"}, {"resources:PGPU": "1"})])
-def test_several_devices_are_no_port(groups: tuple[dict[str, str], ...]) -> None:
-    with pytest.raises(DeviceProfileError, match="asks for 2 devices, and port p1 is one"):
+@pytest.mark.parametrize(
+    ("groups", "asked"),
+    [
+        (({"resources:FPGA": "2"},), 2),
+        (({"resources:FPGA": "1"}, {"resources:PGPU": "1"}), 2),
+        (({"resources:FPGA": "some", "resources:nonsense": "1"},), 0),
+    ],
+)
+def test_several_devices_are_no_port_and_neither_is_none(groups: tuple[dict[str, str], ...], asked: int) -> None:
+    with pytest.raises(DeviceProfileError, match=f"asks for {asked} devices, and port p1 is one"):
         port_groups(DeviceProfile("u", "nic", groups), "p1")
 
 

@@ -16,11 +16,12 @@ from jetbridge.compute.arqs import attach_accelerators, drop_accelerators
 from jetbridge.compute.domain import domain_xml, verify_devices
 from jetbridge.compute.host import AgentHost
 from jetbridge.config.settings import Settings
-from jetbridge.db import server_arqs
+from jetbridge.db import interfaces, server_arqs
 from jetbridge.errors import BuildAborted, DeviceIdentityMismatch
 from jetbridge.model.accelerator import ServerArq
 from jetbridge.model.flavor import Flavor
-from jetbridge.model.server import Server
+from jetbridge.model.server import NetworkRequest, Server
+from jetbridge.pci.port import VnicType
 from jetbridge.virt.guest import hostdevs_of
 from tests.servers.cyborg import FakeCyborg, Request, arq, fake_cyborg
 from tests.unit.compute.conftest import CONTEXT, T4, Bench, MakeBench
@@ -175,6 +176,57 @@ def test_a_request_that_is_gone_fails_the_build(stage: Stage) -> None:
 def test_what_cannot_be_given_to_a_guest_fails_the_build(stage: Stage, change: dict[str, Any], said: str) -> None:
     stage.arqs[1] = {**stage.arqs[1], **change}
     with pytest.raises(BuildAborted, match=said):
+        stage.attach()
+
+
+# --- of ports ---
+
+PORT = NetworkRequest("data", "fa:16:3e:00:00:01", None, "n", "port-1", VnicType.ACCELERATOR_DIRECT, None, made=False)
+WIRED = {"domain": "0000", "bus": "2", "device": "0", "function": "0", "physical_network": "n1"}
+
+
+def of_port(stage: Stage, **handle: Any) -> None:
+    """The second request is a port's."""
+    stage.host.database.write(lambda conn: interfaces.add(conn, stage.server.uuid, [PORT]))
+    stage.server = stage.bench.get(stage.server)
+    (_, second) = stage.rows()
+    stage.host.database.write(lambda conn: server_arqs.forget(conn, [second.id]))
+    stage.host.database.write(lambda conn: server_arqs.insert(conn, [replace(second, port_id="port-1")]))
+    stage.arqs[1] = {**stage.arqs[1], "attach_handle_info": WIRED, **handle}
+
+
+def test_what_a_port_s_request_gave_is_its_interface_and_no_device_of_the_flavor(stage: Stage) -> None:
+    of_port(stage)
+    stage.attach()
+    assert hostdevs_of(stage.xml()) == ("0000:01:00.0",)
+    verify_devices(stage.host, CONTEXT, stage.server)
+    stage.bench.change({"devices": [CARD, {**CARD, "address": "0000:02:00.0", "product_id": "26b9"}]})
+    with pytest.raises(DeviceIdentityMismatch, match=r"0000:02:00.0 \[10de:1eb8\]"):
+        verify_devices(stage.host, CONTEXT, stage.server)
+
+
+@pytest.mark.parametrize(
+    ("handle", "said"),
+    [
+        ({"attach_handle_info": {**WIRED, "physical_network": None}}, "port port-1: .* has no physical_network"),
+        (
+            {"attach_handle_type": "MDEV", "attach_handle_uuid": str(uuid.UUID(int=7))},
+            "type MDEV, and a port needs PCI",
+        ),
+    ],
+)
+def test_what_can_not_be_a_nic_fails_the_build(stage: Stage, handle: dict[str, Any], said: str) -> None:
+    of_port(stage, **handle)
+    with pytest.raises(BuildAborted, match=said):
+        stage.attach()
+
+
+@pytest.mark.parametrize(("left", "said"), [(0, "for port port-1"), (1, "of device profile 'infer'")])
+def test_a_port_or_a_flavor_whose_request_is_not_there_fails_the_build(stage: Stage, left: int, said: str) -> None:
+    of_port(stage)
+    gone = stage.rows()[1 - left]
+    stage.host.database.write(lambda conn: server_arqs.forget(conn, [gone.id]))
+    with pytest.raises(BuildAborted, match=f"no accelerator requests? {said}"):
         stage.attach()
 
 

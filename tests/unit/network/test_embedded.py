@@ -15,7 +15,7 @@ from jetbridge.db.compute_nodes import ComputeNode
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
 from jetbridge.db.networks import HostNetwork
-from jetbridge.errors import Conflict, Forbidden, Invalid, NotFound, NotSupported, PortInUse
+from jetbridge.errors import Conflict, Forbidden, Invalid, NotFound, PortInUse
 from jetbridge.model.context import ADMIN_ID, RequestContext
 from jetbridge.model.network import Binding, Network, NewPort, Port
 from jetbridge.network.embedded import EmbeddedPorts, mac_address, network_id
@@ -207,9 +207,6 @@ def test_ports_of_other_projects_are_not_there(ports: EmbeddedPorts) -> None:
 
 
 def test_what_a_port_can_not_be_is_said(ports: EmbeddedPorts) -> None:
-    accelerated = port(ports, VnicType.ACCELERATOR_DIRECT)
-    with pytest.raises(NotSupported, match="accelerator-direct"):
-        choose(ports, ADMIN, [Wish(port=accelerated.id)])
     twice = port(ports)
     with pytest.raises(Invalid, match="more than once"):
         choose(ports, ADMIN, [Wish(port=twice.id), Wish(port=twice.id)])

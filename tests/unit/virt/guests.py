@@ -76,11 +76,8 @@ def request(request_id: str, count: int = 1, alias: str | None = "GPU") -> PciRe
 def port_nics() -> Mapping[VnicType, GuestNic]:
     """One NIC of each kind of port that takes a device."""
 
-    def vf(address: str) -> PciDevice:
-        return replace(device(address, f"r-{address}"), dev_type=DeviceType.VF, vendor_id="15b3", product_id="101e")
-
     def nic(kind: VnicType, number: int, address: str, **more: Any) -> GuestNic:
-        return GuestNic(f"fa:16:3e:00:01:0{number}", kind, vf(address), **more)
+        return GuestNic(f"fa:16:3e:00:01:0{number}", kind, address, **more)
 
     socket = "/run/virtio-forwarder/0000:a1:00.6.sock"
     made = [
@@ -90,6 +87,8 @@ def port_nics() -> Mapping[VnicType, GuestNic]:
         nic(VnicType.REMOTE_MANAGED, 4, "0000:a1:00.4", vlan=42),
         nic(VnicType.DIRECT_PHYSICAL, 5, "0000:c1:00.0", vlan=42),
         nic(VnicType.VIRTIO_FORWARDER, 6, "0000:a1:00.6", path=socket),
+        nic(VnicType.ACCELERATOR_DIRECT, 7, "0000:a1:00.7", vlan=42),
+        nic(VnicType.ACCELERATOR_DIRECT_PHYSICAL, 8, "0000:d1:00.0", vlan=42),
     ]
     return {each.vnic_type: each for each in made}
 
