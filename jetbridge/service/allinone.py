@@ -68,7 +68,7 @@ class AllInOne(Process):
         self.images.install_builtin()
         self._open_journeys("jetbridge", self.host_name)
         self._open_placement()
-        self._open_accelerators(embedded=True)
+        self._open_accelerators(server.port)
         self._open_bus(lambda executor: InProcessBus(executor, self.seams))
         conducting = self._serve_brain()
         self._open_agents(hold=lambda name: None, part=lambda fleet: fleet)

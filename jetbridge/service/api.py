@@ -20,7 +20,6 @@ class ApiProcess(SeparateProcess):
     role = "api"
     most = 1
     asks_placement = False
-    serves_accelerators = True
 
     def __init__(
         self,
@@ -42,7 +41,7 @@ class ApiProcess(SeparateProcess):
         aliases = parse_aliases(settings.pci_alias, pci_in_placement=settings.pci_in_placement)
         server = HttpServer(self._listen, self._port)
         self._undo.callback(server.stop)
-        self._open()
+        self._open(server.port)
         self.images.install_builtin()
         self._live()
         return open_front(self, server, self._listen, aliases, self._undo.callback)

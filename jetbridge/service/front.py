@@ -48,6 +48,7 @@ def open_front(
         process.settings.auth_strategy,
         process.embedded.url if process.embedded else process.settings.placement_endpoint_override,
         process.settings.neutron_endpoint_override,
+        None if process.accelerators else process.settings.cyborg_endpoint_override,
     )
     logger.info(
         "Serving on %s, state in %s, database %s", server.base_url, process.state.path, process.database.shown_url

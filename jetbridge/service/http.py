@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from urllib.parse import urlsplit
 
 import uvicorn
 from fastapi import FastAPI
@@ -39,6 +40,27 @@ def reachable_at(listen: str, port: int) -> str:
     if host is None:
         host = f"[{listen}]" if ":" in listen else listen
     return f"http://{host}:{port}"
+
+
+def leads_to(url: str, port: int) -> bool:
+    """Whether an http URL is that of a port of this machine, by whatever name."""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme != "http" or not parts.hostname or (parts.port or 80) != port:
+            return False
+        addresses = {info[4][0] for info in socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)}
+    except (OSError, ValueError):
+        return False
+    return any(_is_here(str(address)) for address in addresses)
+
+
+def _is_here(address: str) -> bool:
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
 
 
 class HttpServer:

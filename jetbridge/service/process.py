@@ -38,6 +38,7 @@ from jetbridge.rpc.bus import Bus
 from jetbridge.service.accelerators import OwnDoor, embedded_service, external_client
 from jetbridge.service.agents import AgentKit, Agents, FleetAgents, fleet_settings, local_agent
 from jetbridge.service.conducting import Conducting
+from jetbridge.service.http import leads_to
 from jetbridge.service.logs import log_to_file, stop_logging
 from jetbridge.service.owners import gone_owners, new_owner
 from jetbridge.service.placement import EmbeddedPlacement
@@ -148,11 +149,13 @@ class Process:
         endpoint = Endpoint(self.embedded.url, self.embedded.own_token) if self.embedded else None
         self.placement = PlacementClient(Transport(placement_adapter(self.settings, endpoint), self.seams))
 
-    def _open_accelerators(self, *, embedded: bool) -> None:
-        """``embedded``: this process has the service, unless the options name another. Before the bus, so that builds that end while it
-        stops can still give back what they had."""
-        client = external_client(self.settings, self.seams)
-        if client is None and embedded:
+    def _open_accelerators(self, port: int | None = None) -> None:
+        """``port``: this process has the service there, unless the options name another. One file of options may be that of all processes:
+        this one finds itself in it. Before the bus, so that builds that end while it stops can still give back what they had."""
+        url = self.settings.cyborg_endpoint_override
+        ourselves = port is not None and url is not None and leads_to(url, port)
+        client = None if ourselves else external_client(self.settings, self.seams)
+        if client is None and port is not None:
             self.accelerators = embedded_service(self.database, lambda: self.bus, new_id)
             door = OwnDoor(self.accelerators)
             self._undo.callback(door.stop)

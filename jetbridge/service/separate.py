@@ -30,13 +30,12 @@ class SeparateProcess(Process):
     role: ClassVar[str]
     most: ClassVar[int] = 64
     asks_placement: ClassVar[bool] = True
-    serves_accelerators: ClassVar[bool] = False
 
     name: str
     """How this process is listed: the machine's name, with a number from the second of its role on."""
 
-    def _open(self) -> None:
-        """Folder, log, database and bus."""
+    def _open(self, port: int | None = None) -> None:
+        """Folder, log, database and bus. ``port``: where this process has front doors."""
         url = self.settings.transport_url
         if not url:
             raise InvalidConfiguration(
@@ -57,7 +56,7 @@ class SeparateProcess(Process):
         self._open_journeys(f"jetbridge-{self.role}", self.name)
         if self.asks_placement:
             self._open_placement()
-        self._open_accelerators(embedded=self.serves_accelerators)
+        self._open_accelerators(port)
         self._open_bus(lambda executor: self._connect(url, executor))
         logger.info("jetbridge %s as %s, database %s", numbered(self.role, number), self.name, self.database.shown_url)
 

@@ -160,9 +160,10 @@ def write_clouds(
     auth_strategy: str = "none",
     placement_url: str | None = None,
     network_url: str | None = None,
+    accelerator_url: str | None = None,
 ) -> None:
     """Write a clouds.yaml whose cloud ``jetbridge`` is this service. ``placement_url`` None: no Placement that its clients could ask.
-    ``network_url``: of a Network service elsewhere.
+    ``network_url``, ``accelerator_url``: of services elsewhere.
 
     Clients that ask no Keystone need an endpoint and an override per service (openstacksdk, Configuring OpenStack SDK
     Applications). Placement's is the endpoint itself, for osc-placement looks at no other. A password never stands in the file: OS_USERNAME and OS_PASSWORD give it.
@@ -174,7 +175,7 @@ def write_clouds(
         "image_endpoint_override": f"{base_url}/image",
         "identity_endpoint_override": f"{base_url}/identity/v3",
         "network_endpoint_override": network_url or f"{base_url}/network",
-        "accelerator_endpoint_override": f"{base_url}/accelerator/v2",
+        "accelerator_endpoint_override": accelerator_url or f"{base_url}/accelerator/v2",
     }
     temporary = path.with_suffix(".new")
     temporary.write_text(yaml.safe_dump({"clouds": {"jetbridge": cloud}}, sort_keys=False), encoding="utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,22 @@ on_every_database = pytest.mark.parametrize("database", [SQLITE, *SERVERS], indi
 ALL_IN_ONE, SEPARATE = "all-in-one", "separate"
 on_both_deployments = pytest.mark.parametrize("deployment", [ALL_IN_ONE, SEPARATE], indirect=True)
 """For tests of what may differ between one process and many: messages, races, failures."""
+
+
+@contextmanager
+def deployed(request: pytest.FixtureRequest, folder: Path, content: Mapping[str, Any]) -> Iterator[Cloud]:
+    """A cloud that the tests of a module share, in one process or, by JETBRIDGE_TEST_DEPLOYMENT=separate, in many."""
+    if os.environ.get("JETBRIDGE_TEST_DEPLOYMENT", ALL_IN_ONE) == ALL_IN_ONE:
+        with running(folder, content) as cloud:
+            yield cloud
+        return
+    many = SeparateCloud(folder, request.getfixturevalue("rabbit"))
+    many.write_fleet(content)
+    try:
+        many.start()
+        yield many
+    finally:
+        many.stop()
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
-"""A Jetbridge of separate processes: an API, two conductors, two schedulers and two computes, as their commands start them."""
+"""A Jetbridge of separate processes: an API, two conductors, two schedulers and two computes, as their commands start them. All read one
+file, which names the API's accelerator service unless the settings name another."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from jetbridge.service.placement import EmbeddedPlacement
 from jetbridge.sessions import is_configured
 from jetbridge.steps.runtime import Observer, nobody
 from tests.servers.placement import forks
-from tests.servers.rabbitmq import RabbitNode
+from tests.servers.rabbitmq import RabbitNode, free_port
 from tests.system.cloud import DEADLINE, Cloud
 
 START_SECONDS = 120.0
@@ -42,6 +43,7 @@ class SeparateCloud(Cloud):
         self.rabbit = rabbit
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.placement: EmbeddedPlacement | None = None
+        self.port = free_port()
 
     @property
     def placement_url(self) -> str:
@@ -60,7 +62,7 @@ class SeparateCloud(Cloud):
         half = (len(names) + 1) // 2
         parts = [part for part in (names[:half], names[half:]) if part]
         roles = {
-            "api": ["api", "--port", "0"],
+            "api": ["api", "--port", str(self.port)],
             "conductor": ["conductor"],
             "conductor-2": ["conductor"],
             "scheduler": ["scheduler"],
@@ -162,7 +164,12 @@ class SeparateCloud(Cloud):
 
     def _write_config(self) -> None:
         sections: dict[str, list[str]] = {"DEFAULT": [f"transport_url = {self.rabbit.url}"]}
-        settings = replace(self.settings, placement_endpoint_override=self.placement_url)
+        settings = replace(
+            self.settings,
+            placement_endpoint_override=self.placement_url,
+            cyborg_endpoint_override=self.settings.cyborg_endpoint_override
+            or f"http://localhost:{self.port}/accelerator/v2",
+        )
         for setting in SETTINGS:
             value = getattr(settings, setting.field)
             if value == default_of(setting) or setting.field == "transport_url":

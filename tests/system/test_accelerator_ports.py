@@ -10,7 +10,8 @@ import pytest
 from lxml import etree
 
 from tests.system.clients import OpenStack, openstack_client
-from tests.system.cloud import T4, Cloud, gpu, host, running
+from tests.system.cloud import T4, Cloud, gpu, host
+from tests.system.conftest import deployed
 from tests.system.invariants import check_at_rest
 
 SCHEMA = Path("/usr/share/libvirt/schemas/domain.rng")
@@ -64,8 +65,8 @@ LEDGERS = {
 
 
 @pytest.fixture(scope="module")
-def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    with running(tmp_path_factory.mktemp("accelerator-ports"), FLEET) as started:
+def cloud(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    with deployed(request, tmp_path_factory.mktemp("accelerator-ports"), FLEET) as started:
         yield started
 
 

@@ -12,7 +12,8 @@ import pytest
 from jetbridge.errors import InvalidConfiguration
 from jetbridge.virt.guest import parse_domain
 from tests.system.clients import openstack_client
-from tests.system.cloud import Cloud, fleet, gpu, host, running
+from tests.system.cloud import Cloud, fleet, gpu, host
+from tests.system.conftest import deployed
 
 T4 = {"vendor_id": "10de", "product_id": "1eb8"}
 GRID = "nvidia-55"
@@ -110,8 +111,8 @@ class Accelerators:
 
 
 @pytest.fixture(scope="module")
-def accelerators(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Accelerators]:
-    with running(tmp_path_factory.mktemp("accelerators"), HOSTS) as cloud:
+def accelerators(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Accelerators]:
+    with deployed(request, tmp_path_factory.mktemp("accelerators"), HOSTS) as cloud:
         made = Accelerators(cloud)
         made.prepare()
         yield made

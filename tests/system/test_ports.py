@@ -15,7 +15,8 @@ from openstack.config import OpenStackConfig
 from openstack.connection import Connection
 
 from tests.system.clients import OpenStack, openstack_client
-from tests.system.cloud import T4, T4_ALIAS, Cloud, gpu, host, running
+from tests.system.cloud import T4, T4_ALIAS, Cloud, gpu, host
+from tests.system.conftest import deployed
 from tests.system.invariants import check_at_rest as at_rest
 
 SCHEMA = Path("/usr/share/libvirt/schemas/domain.rng")
@@ -72,8 +73,8 @@ def check_at_rest(cloud: Cloud) -> None:
 
 
 @pytest.fixture(scope="module")
-def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    with running(tmp_path_factory.mktemp("ports"), FLEET) as started:
+def cloud(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    with deployed(request, tmp_path_factory.mktemp("ports"), FLEET) as started:
         yield started
 
 

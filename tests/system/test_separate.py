@@ -16,6 +16,7 @@ from jetbridge.config.settings import Settings
 from tests.servers.rabbitmq import RabbitNode
 from tests.system.cloud import T4, fleet, gpu, host
 from tests.system.separate import SeparateCloud
+from tests.system.test_accelerators import Accelerators, accelerated
 from tests.system.test_boot_races import boot_at_once, check_journals, delete_all
 
 QUICK = Settings(service_down_time=6, report_interval=1, update_resources_interval=2)
@@ -168,3 +169,37 @@ def test_what_runs_is_told_what_may_not_run_is_refused_and_all_read_the_fleet_ag
         "the killed conductor is told",
     )
     assert [service["binary"] for service in told] == ["nova-conductor"]
+
+
+NO_ROOM = {"fail": {"define_domain": {"error": "internal error: no"}}, "delay": {"create_root_disk": 8.0}}
+
+
+@pytest.mark.timeout(600)
+def test_the_accelerator_service_of_the_api_may_be_away_while_servers_have_something_of_it(begin: Begin) -> None:
+    """One file names it for all processes, and the API finds itself in it. h1 fails what it builds."""
+    content = fleet(accelerated("h1", gpu(1)), accelerated("h2", gpu(2)))
+    cloud = begin({**content, "hosts": [{**content["hosts"][0], "simulate": NO_ROOM}, content["hosts"][1]]}, QUICK)
+    accelerators = Accelerators(cloud)
+    accelerators.prepare()
+    good = cloud.boot(cloud.flavor("f", {"accel:device_profile": "one"}), host="h2")
+    cloud.wait(good, "ACTIVE")
+    (arq,) = accelerators.arqs()
+    assert (arq["state"], arq["hostname"]) == ("Bound", "h2")
+    assert len(accelerators.xml(good, "h2").hostdevs) == 1
+    bad = accelerators.boot("one")
+    step = "SELECT step FROM builds WHERE host = 'h1' AND state = 'running'"
+    cloud.until(lambda: cloud.sql(step) == [("root-disk",)], "h1 builds")
+    again = cloud.kill("api")
+    cloud.until(
+        lambda: cloud.sql("SELECT vm_state FROM instances WHERE uuid = :id", id=bad) == [("error",)], "it fails"
+    )
+    known = "SELECT count(*) FROM server_arqs WHERE instance_uuid = :id"
+    assert cloud.sql(known, id=bad) == [(1,)], "who could not be asked to take it back is asked later"
+    cloud.begin("api", again)
+    cloud.ready("api")
+    cloud.until(lambda: cloud.sql(known, id=bad) == [(0,)], "it is taken back")
+    assert [arq["instance_uuid"] for arq in accelerators.arqs()] == [good]
+    for server in (good, bad):
+        cloud.delete(server)
+        cloud.wait_gone(server)
+    accelerators.check_nothing_left()

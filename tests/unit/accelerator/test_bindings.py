@@ -37,6 +37,7 @@ class Stage:
     service: AcceleratorService
     bindings: ServerBindings
     providers: list[str]
+    door: OwnDoor
 
     def rows(self) -> tuple[ServerArq, ...]:
         with self.database.read() as conn:
@@ -68,7 +69,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     service.create_profile(ADMIN, "infer", [{"resources:PGPU": "1"}, {"resources:PGPU": "1"}])
     service.create_profile(ADMIN, "nic", [{"resources:PGPU": "2"}])
     door = OwnDoor(service)
-    yield Stage(database, service, ServerBindings(database, door.start(), utcnow), providers)
+    yield Stage(database, service, ServerBindings(database, door.start(), utcnow), providers, door)
     door.stop()
     database.close()
 
@@ -166,3 +167,22 @@ def test_without_a_service_nothing_is_forgotten(stage: Stage) -> None:
         away.create(new_id(), 1, "physics", [Wanted("infer")])
     assert stage.bindings.drop(server)
     assert stage.nothing_left()
+
+
+def test_a_service_that_restarts_between_creating_and_binding_goes_on(stage: Stage) -> None:
+    server, providers = new_id(), {f"device_profile_{group}": [rp] for group, rp in enumerate(stage.providers)}
+    stage.bindings.create(server, 1, "physics", [Wanted("infer")])
+    stage.door.stop()
+    with pytest.raises(AcceleratorRequestBindingFailed, match="could not communicate"):
+        stage.bindings.bind(server, "gpu1", providers)
+    assert not stage.bindings.drop(server)
+    assert len(stage.rows()) == 2  # known, so that they are deleted when it is back
+    door = OwnDoor(stage.service)
+    back = replace(stage.bindings, client=door.start())
+    try:
+        back.bind(server, "gpu1", providers)
+        assert {arq.state.value for arq in stage.service.list(OWNER)} == {"Bound"}
+        assert back.drop(server)
+        assert stage.nothing_left()
+    finally:
+        door.stop()

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from jetbridge.errors import JetbridgeError
-from jetbridge.service.http import HttpServer
+from jetbridge.service.http import HttpServer, leads_to
 from jetbridge.service.logs import LineFormatter, log_to_file, stop_logging
 from jetbridge.service.statedir import StateDir, StateDirInUse, write_clouds
 from jetbridge.service.ticker import Ticker
@@ -133,3 +133,22 @@ def test_the_base_url_is_one_that_this_machine_reaches(listen: str, host: str) -
     server = HttpServer(listen, 0)
     assert server.base_url == f"http://{host}:{server.port}"
     server.stop()
+
+
+@pytest.mark.parametrize(
+    ("url", "ours"),
+    [
+        ("http://127.0.0.1:8774/accelerator/v2", True),
+        (f"http://{socket.gethostname()}:8774/accelerator/v2", True),
+        ("http://localhost:8774", True),
+        ("http://127.0.0.1:6666/v2", False),
+        ("http://127.0.0.1/accelerator/v2", False),
+        ("https://127.0.0.1:8774/accelerator/v2", False),
+        ("http://192.0.2.1:8774/accelerator/v2", False),
+        ("http://nobody.invalid:8774/accelerator/v2", False),
+        ("http://[::1:8774", False),
+        ("http://127.0.0.1:port/", False),
+    ],
+)
+def test_a_process_finds_itself_by_any_name_of_its_machine(url: str, ours: bool) -> None:
+    assert leads_to(url, 8774) is ours
