@@ -28,6 +28,12 @@ on_both_deployments = pytest.mark.parametrize("deployment", [ALL_IN_ONE, SEPARAT
 """For tests of what may differ between one process and many: messages, races, failures."""
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    many = os.environ.get("JETBRIDGE_TEST_DEPLOYMENT", ALL_IN_ONE) == SEPARATE
+    if many and "deployment" not in getattr(item, "fixturenames", ()) and item.get_closest_marker("all_in_one"):
+        pytest.skip("needs one process")
+
+
 @contextmanager
 def deployed(request: pytest.FixtureRequest, folder: Path, content: Mapping[str, Any]) -> Iterator[Cloud]:
     """A cloud that the tests of a module share, in one process or, by JETBRIDGE_TEST_DEPLOYMENT=separate, in many."""

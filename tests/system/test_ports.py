@@ -381,6 +381,7 @@ def test_a_guest_that_does_not_let_go_keeps_its_port(openstack: OpenStack, cloud
     cloud.until(lambda: cloud.owned(server["id"]) == [], "the device is free")
 
 
+@pytest.mark.all_in_one  # a compute process of its own keeps its hosts
 def test_ports_of_a_server_that_was_deleted_while_its_host_was_away_are_released(
     openstack: OpenStack, cloud: Cloud
 ) -> None:

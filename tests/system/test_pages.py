@@ -1,4 +1,4 @@
-"""docs/operate.md, run as it stands against `jetbridge up` as a process of its own."""
+"""Pages of docs/, run as they stand against `jetbridge up` as a process of its own."""
 
 from __future__ import annotations
 
@@ -14,11 +14,17 @@ import pytest
 from tests.system.transcript import Shell, commands_of, matches
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "operate.md"
+NIC_FLEET = ("--fleet", "examples/nic-fleet.yaml")
+PAGES = {
+    "operate.md": ("--config-file", "examples/jetbridge.conf", "--fleet", "examples/slow-fleet.yaml"),
+    "network.md": NIC_FLEET,
+    "accelerators.md": NIC_FLEET,
+}
+"""How the service of each page is started."""
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+def environment(tmp_path: Path, page: str) -> Iterator[dict[str, str]]:
     """A person's terminal: a home of their own, and the service running."""
     state = tmp_path / ".local" / "state" / "jetbridge"
     environment = {
@@ -29,16 +35,7 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
         "COLUMNS": "200",
     }
     up = subprocess.Popen(
-        [
-            "jetbridge",
-            "up",
-            "--config-file",
-            "examples/jetbridge.conf",
-            "--fleet",
-            "examples/slow-fleet.yaml",
-            "--port",
-            "0",
-        ],
+        ["jetbridge", "up", *PAGES[page], "--port", "0"],
         cwd=ROOT,
         env=environment,
         stdout=subprocess.PIPE,
@@ -56,13 +53,14 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.timeout(600)
-def test_every_command_of_the_page_shows_what_the_page_says(environment: dict[str, str]) -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_of_a_page_shows_what_the_page_says(page: str, environment: dict[str, str]) -> None:
     shell = Shell(ROOT, environment)
     try:
-        for command in commands_of(PAGE):
+        for command in commands_of(ROOT / "docs" / page):
             output = shell.run(command.text)
             assert matches(command.output, output), (
-                f"docs/operate.md:{command.line}\n$ {command.text}\n{output}\n--- but the page says ---\n"
+                f"docs/{page}:{command.line}\n$ {command.text}\n{output}\n--- but the page says ---\n"
                 + "\n".join(command.output)
             )
     finally:
