@@ -54,6 +54,7 @@ def cleaner(machine: Machine) -> None:
     machine.run(f"chmod 755 {CLEANER}")
 
 
+@pytest.mark.short
 def test_passthrough_by_providers(cloud: Cloud, boot: Boot, scenario: Scenario) -> None:
     """alias -> a NIC by its provider in Placement: the guest has the one that the trait names"""
     scenario.device = NIC1.name
