@@ -33,8 +33,8 @@ class SpanStore(SpanProcessor):
     """Hands every span of a request to ``write``, at most ``batch`` at a time, ``pause_seconds`` apart when there are few. At most ``queue``
     wait: more are dropped, counted and logged.
 
-    Spans of no request (periodic looks at the hypervisor) aren't kept, nor the requests that only read and crossed no other seam: clients
-    that wait for a server ask again and again.
+    Spans of no request (periodic looks at the hypervisor) aren't kept, nor the requests of clients that only read and crossed no other
+    seam: who waits for a server asks again and again.
     """
 
     def __init__(
@@ -69,7 +69,8 @@ class SpanStore(SpanProcessor):
         with self._guard:
             led_on = span.context.span_id in self._parents
             self._parents.discard(span.context.span_id)
-            if attributes.request_of(span) is None or (attributes.only_reads(span) and not led_on):
+            only_looked = attributes.only_reads(span) and span.parent is None and not led_on
+            if attributes.request_of(span) is None or only_looked:
                 return
             if self._waiting >= self._queue:
                 self._dropped += 1

@@ -104,7 +104,7 @@ def test_a_batch_that_can_not_be_stored_is_counted_and_the_next_one_is_tried(cap
     assert database.names == ["kept"]
 
 
-def test_what_only_looks_is_not_kept() -> None:
+def test_clients_that_only_look_are_not_kept() -> None:
     database = Database()
     traced = Traced(database.write, pause_seconds=60)
     traced.cross("GET /servers/{server_id}", Seam.REST)
@@ -112,5 +112,7 @@ def test_what_only_looks_is_not_kept() -> None:
     traced.cross("node_devices", Seam.LIBRARY, request_id=None)
     with traced.seams.crossing(Seam.REST, CLIENT, "api", "GET /xml", request_id="req-2"):
         traced.cross("domain_xml")
+    with traced.seams.crossing(Seam.CALL, "conductor", "scheduler", "select_destinations", request_id="req-3"):
+        traced.cross("GET /resource_providers", Seam.REST)
     traced.store.shutdown()
-    assert database.names == ["POST /servers", "domain_xml", "GET /xml"]
+    assert database.names == ["POST /servers", "domain_xml", "GET /xml", "GET /resource_providers", "select_destinations"]
