@@ -56,6 +56,14 @@ class InFlight:
     def add(self, compute_node_id: int, spec: RequestSpec) -> None:
         self._sent.setdefault(compute_node_id, {})[spec.instance_uuid] = _Sent(spec, self._monotonic())
 
+    def forget(self, uuids: Collection[str]) -> None:
+        """They are on their way no more."""
+        self._sent = {
+            node: kept
+            for node, sent in self._sent.items()
+            if (kept := {uuid: one for uuid, one in sent.items() if uuid not in uuids})
+        }
+
     def applied(self, states: Sequence[HostState]) -> tuple[HostState, ...]:
         """The hosts as they will be once everybody has arrived."""
         return tuple(self._arrived(state) if state.compute_node_id in self._sent else state for state in states)

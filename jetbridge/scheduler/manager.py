@@ -14,9 +14,11 @@ from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
 from jetbridge.errors import NoValidHost, ServerNotFound
 from jetbridge.model.context import RequestContext
+from jetbridge.model.host_state import HostState
 from jetbridge.model.request_spec import RequestSpec
 from jetbridge.model.verdict import Selection
 from jetbridge.placement.client import PlacementClient
+from jetbridge.reasons import Reason
 from jetbridge.rpc.bus import Handler, Payload
 from jetbridge.scheduler.filters.base import FilterFactory
 from jetbridge.scheduler.filters.load import installed_filters, load_filters, needs_pools
@@ -24,7 +26,7 @@ from jetbridge.scheduler.filters.reported import PlacementFilter
 from jetbridge.scheduler.inflight import InFlight
 from jetbridge.scheduler.memo import Memo
 from jetbridge.scheduler.placement import Placing
-from jetbridge.scheduler.select import Choosing, Outcome, Placer, Random, select_destinations
+from jetbridge.scheduler.select import Choosing, Outcome, Place, Placer, Random, select_destinations
 from jetbridge.scheduler.snapshot import SnapshotCache
 
 logger = logging.getLogger(__name__)
@@ -65,7 +67,9 @@ class SchedulerManager:
         self._placement = placement
         self._memo = Memo(self._choosing.filters)
         self._in_flight = InFlight(settings.packing_host_numa_cells_allocation_strategy)
-        self._choosing_alone = threading.Lock()  # two at once would choose the same device
+        self._choosing_alone = (
+            threading.Lock()
+        )  # two at once would choose the same device; let go while Placement is asked
 
     def handlers(self) -> Mapping[str, Handler]:
         """For ``Bus.serve("scheduler", ...)``."""
@@ -104,11 +108,17 @@ class SchedulerManager:
         now = self._snapshot.hosts()
         expected = self._in_flight.applied(now)
         placer = self._placer(context)
-        outcome = select_destinations(context, expected, specs, self._choosing, exclude_hosts, self._memo, placer)
-        if outcome.selections is None and any(one is not other for one, other in zip(now, expected, strict=True)):
-            # Servers on their way may never arrive: they are no reason to refuse, the claim decides.
-            logger.debug("[%s] No host beside the servers on their way: asked again without them", context.request_id)
-            outcome = select_destinations(context, now, specs, self._choosing, exclude_hosts, self._memo, placer)
+        selected = False
+        try:
+            outcome = select_destinations(context, expected, specs, self._choosing, exclude_hosts, self._memo, placer)
+            if outcome.selections is None and any(one is not other for one, other in zip(now, expected, strict=True)):
+                # Servers on their way may never arrive: they are no reason to refuse, the claim decides.
+                logger.debug("[%s] No host beside the servers on their way: asked again without", context.request_id)
+                outcome = select_destinations(context, now, specs, self._choosing, exclude_hosts, self._memo, placer)
+            selected = outcome.selections is not None
+        finally:
+            if not selected:
+                self._in_flight.forget(asking)
         for spec, hosts in zip(specs, outcome.selections or (), strict=False):
             self._in_flight.add(hosts[0].compute_node_id, spec)
         return outcome
@@ -117,7 +127,24 @@ class SchedulerManager:
         if self._placement is None:
             return None
         client = self._placement
-        return lambda spec: Placing(client, context, spec, self._choosing.packing).place
+        return lambda spec: self._beside_others(spec, Placing(client, context, spec, self._choosing.packing).place)
+
+    def _beside_others(self, spec: RequestSpec, place: Place) -> Place:
+        """``place``, which waits for Placement, while others choose: they count the server where it tries. When two choose the same all
+        the same, Placement refuses one of them, and else its claim."""
+
+        def placed(state: HostState) -> Selection | Reason:
+            self._in_flight.add(state.compute_node_id, spec)
+            self._choosing_alone.release()
+            try:
+                answer = place(state)
+            finally:
+                self._choosing_alone.acquire()
+            if isinstance(answer, Reason):
+                self._in_flight.forget({spec.instance_uuid})
+            return answer
+
+        return placed
 
     def _specs(self, server_uuids: Sequence[str]) -> list[RequestSpec]:
         with self._database.read() as conn:
