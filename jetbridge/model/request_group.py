@@ -14,14 +14,16 @@ class RequestGroup:
     ``requester_id`` names who asks, and keys the providers of a ``Selection``: ``<pci request id>-<index>`` for a device of an
     alias, ``device_profile_<index>`` for a group of a device profile (followed by the port's id when a port asks), the suffix of
     ``resourcesSUFFIX`` and ``traitSUFFIX`` keys for a flavor's own group, and the empty text for its unsuffixed keys, whose
-    resources may come from several providers of the host's tree. ``providers`` are the UUIDs of those that serve it, once they are
-    chosen.
+    resources may come from several providers of the host's tree. ``member_of`` are UUIDs of aggregates: the provider, or its host, is in
+    all of them, and neither is in one of ``outside_of``. ``providers`` are the UUIDs of those that serve it, once they are chosen.
     """
 
     requester_id: str
     resources: Mapping[str, int] = field(default_factory=dict)
     required: frozenset[str] = frozenset()
     forbidden: frozenset[str] = frozenset()
+    member_of: frozenset[str] = frozenset()
+    outside_of: frozenset[str] = frozenset()
     providers: tuple[str, ...] = ()
 
     @property
@@ -38,6 +40,8 @@ def groups_to_json(groups: Iterable[RequestGroup]) -> list[dict[str, Any]]:
             "resources": dict(group.resources),
             "required_traits": sorted(group.required),
             "forbidden_traits": sorted(group.forbidden),
+            "aggregates": [[uuid] for uuid in sorted(group.member_of)],
+            "forbidden_aggregates": sorted(group.outside_of),
             "provider_uuids": list(group.providers),
         }
         for group in groups
@@ -52,6 +56,8 @@ def groups_from_json(entries: Iterable[Mapping[str, Any]]) -> tuple[RequestGroup
             resources=entry["resources"],
             required=frozenset(entry["required_traits"]),
             forbidden=frozenset(entry["forbidden_traits"]),
+            member_of=frozenset(uuid for each in entry.get("aggregates", ()) for uuid in each),
+            outside_of=frozenset(entry.get("forbidden_aggregates", ())),
             providers=tuple(entry.get("provider_uuids", ())),
         )
         for entry in entries

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -128,6 +128,11 @@ class PlacementClient:
         """A custom trait exists from now on."""
         _content(self._send("PUT", f"/traits/{quoted(name)}"))
 
+    def aggregates(self, uuid: str) -> frozenset[str]:
+        """The UUIDs of those that the provider itself is in."""
+        content = _content(self._send("GET", f"/resource_providers/{quoted(uuid)}/aggregates"))
+        return frozenset(content["aggregates"])
+
     def _changed(self, uuid: str, answer: Response) -> Mapping[str, Any]:
         if answer.status_code == 409:
             code, detail = error_of(answer)
@@ -140,18 +145,23 @@ class PlacementClient:
     # --- who has what of them ---
 
     def eligible(self, group: RequestGroup, root_uuid: str | None) -> tuple[str, ...]:
-        """The providers that could serve the whole group now: enough of each class is free, traits are right. ``root_uuid``: of this
-        tree alone. Raises ``PlacementUnknownName``."""
+        """The providers that could serve the whole group now: enough of each class is free, traits are right, and they themselves are in
+        the group's aggregates. ``root_uuid``: of this tree alone. Raises ``PlacementUnknownName``."""
         return tuple(provider.uuid for provider in self.eligible_providers(group, root_uuid))
 
     def eligible_providers(self, group: RequestGroup, root_uuid: str | None) -> tuple[ProviderRecord, ...]:
         """As ``eligible``, with the roots of the providers."""
-        query = {} if root_uuid is None else {"in_tree": root_uuid}
+        query: dict[str, str | list[str]] = {} if root_uuid is None else {"in_tree": root_uuid}
         if group.resources:
             query["resources"] = ",".join(f"{name}:{amount}" for name, amount in sorted(group.resources.items()))
         wanted = [*sorted(group.required), *(f"!{name}" for name in sorted(group.forbidden))]
         if wanted:
             query["required"] = ",".join(wanted)
+        aggregates = sorted(group.member_of)
+        if group.outside_of:
+            aggregates.append(f"!in:{','.join(sorted(group.outside_of))}")
+        if aggregates:
+            query["member_of"] = aggregates
         answer = self._send("GET", "/resource_providers", query=query)
         if answer.status_code == 400:
             unknown = _unknown_names(detail_of(answer), group)
@@ -284,7 +294,9 @@ class PlacementClient:
         answer = self._send("PUT", f"/allocations/{quoted(consumer)}", body=body)
         return replace(wanted, generation=_expected_generation(detail_of(answer)))
 
-    def _send(self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: object = None) -> Response:
+    def _send(
+        self, method: str, path: str, *, query: Mapping[str, str | Sequence[str]] | None = None, body: object = None
+    ) -> Response:
         return self.transport.request(self.caller, method, path, query=query, body=body)
 
 

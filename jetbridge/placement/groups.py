@@ -30,7 +30,8 @@ NO_PROVIDER = "no provider"
 LARGEST_AMOUNT = 2**31 - 1
 """The largest that Placement keeps (its amounts are 32-bit integers)."""
 
-_KEY = re.compile(r"(resources|trait)([a-zA-Z0-9_-]{1,64})?:(.*)", re.DOTALL)
+_KEY = re.compile(r"(resources|trait|member_of)([a-zA-Z0-9_-]{1,64})?:(.*)", re.DOTALL)
+_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass
@@ -38,13 +39,16 @@ class _Draft:
     resources: dict[str, int] = field(default_factory=dict)
     required: set[str] = field(default_factory=set)
     forbidden: set[str] = field(default_factory=set)
+    member_of: set[str] = field(default_factory=set)
+    outside_of: set[str] = field(default_factory=set)
     first_key: str = ""
 
 
 def flavor_groups(extra_specs: Mapping[str, str]) -> tuple[RequestGroup, ...]:
-    """The groups of ``resources[SUFFIX]:CLASS`` and ``trait[SUFFIX]:TRAIT`` keys, the unsuffixed one first, then by suffix.
+    """The groups of ``resources[SUFFIX]:CLASS``, ``trait[SUFFIX]:TRAIT`` and ``member_of[SUFFIX]:AGGREGATE`` keys, the unsuffixed one
+    first, then by suffix.
 
-    Amounts of 0 ask for nothing. An unsuffixed group may have traits alone: they speak of the host. Raises ``Invalid`` naming the
+    Amounts of 0 ask for nothing. An unsuffixed group may have traits and aggregates alone: they speak of the host. Raises ``Invalid`` naming the
     key, its value and what to write.
     """
     drafts: dict[str, _Draft] = {}
@@ -57,10 +61,12 @@ def flavor_groups(extra_specs: Mapping[str, str]) -> tuple[RequestGroup, ...]:
         draft = drafts.setdefault(suffix, _Draft(first_key=key))
         if kind == "trait":
             (draft.required if value == "required" else draft.forbidden).add(name)
+        elif kind == "member_of":
+            (draft.member_of if value == "required" else draft.outside_of).add(name)
         elif int(value) > 0 and name not in SIZES:
             draft.resources[name] = int(value)
     groups = [_group(suffix, drafts[suffix]) for suffix in sorted(drafts)]
-    return tuple(group for group in groups if group.resources or group.required or group.forbidden)
+    return tuple(group for group in groups if group != RequestGroup(group.requester_id))
 
 
 def check_group_key(key: str, value: str) -> None:
@@ -71,11 +77,16 @@ def check_group_key(key: str, value: str) -> None:
     if match is None:
         return
     kind, name = match[1], match[3]
-    if kind == "trait":
-        if not is_trait(name):
+    if kind in ("trait", "member_of"):
+        if kind == "trait" and not is_trait(name):
             raise Invalid(
                 f"Extra spec {key}: {name!r} is no trait: use a standard one (`openstack trait list`), or CUSTOM_ followed by"
                 " A to Z, 0 to 9 and underscores."
+            )
+        if kind == "member_of" and _UUID.fullmatch(name) is None:
+            raise Invalid(
+                f"Extra spec {key}: {name!r} is no aggregate: write its UUID in lower case, as `openstack resource provider aggregate list`"
+                " shows it."
             )
         if value not in ("required", "forbidden"):
             raise Invalid(f"Invalid value {value!r} for extra spec {key}: write required or forbidden.")
@@ -149,9 +160,18 @@ def _group(suffix: str, draft: _Draft) -> RequestGroup:
     both = draft.required & draft.forbidden
     if both:
         raise Invalid(f"Extra specs trait{suffix}: {', '.join(sorted(both))} can't be required and forbidden.")
-    if suffix and not draft.resources and (draft.required or draft.forbidden):
+    group = RequestGroup(
+        suffix,
+        draft.resources,
+        frozenset(draft.required),
+        frozenset(draft.forbidden),
+        frozenset(draft.member_of),
+        frozenset(draft.outside_of),
+    )
+    if suffix and not draft.resources and group != RequestGroup(suffix):
+        kind = draft.first_key.partition(":")[0].removesuffix(suffix)
         raise Invalid(
-            f"Extra spec {draft.first_key}: there is no resources{suffix}: key that asks for something with these traits: add one, or"
-            " write trait: without a suffix for traits of the host."
+            f"Extra spec {draft.first_key}: there is no resources{suffix}: key that asks for something of such a provider: add one, or"
+            f" write {kind}: without a suffix to speak of the host."
         )
-    return RequestGroup(suffix, draft.resources, frozenset(draft.required), frozenset(draft.forbidden))
+    return group

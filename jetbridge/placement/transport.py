@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -59,19 +59,21 @@ class Transport:
         method: str,
         path: str,
         *,
-        query: Mapping[str, str] | None = None,
+        query: Mapping[str, str | Sequence[str]] | None = None,
         body: object = None,
     ) -> Response:
         """The answer, whatever its status below 500. ``path`` is quoted already. Raises ``PlacementUnavailable``.
 
         A request whose connection broke is sent again: whoever changes something has to cope with having done so before.
         """
-        target = f"{path}?{urlencode(query, safe=':,!')}" if query else path
+        target = f"{path}?{urlencode(query, doseq=True, safe=':,!')}" if query else path
         with self.seams.crossing(
             Seam.REST, caller.source, TARGET, f"{method} {path}", request_id=caller.request_id, server=caller.server
         ) as crossing:
             if query:
-                crossing.essentials.update(query)
+                crossing.essentials.update(
+                    {name: value if isinstance(value, str) else " ".join(value) for name, value in query.items()}
+                )
             answer = self._persistently(caller, method, target, body)
             crossing.essentials["status"] = str(answer.status_code)
             return answer

@@ -8,7 +8,6 @@ host's claim decides (docs/models.md, PCI devices in Placement).
 from __future__ import annotations
 
 import logging
-import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,10 +23,11 @@ from jetbridge.pci.fit import Refusal
 from jetbridge.pci.pool import Pool
 from jetbridge.pci.request import ProviderChoice
 from jetbridge.placement.client import PlacementClient
-from jetbridge.placement.groups import OWNER_TRAIT, groups_of, isolated
+from jetbridge.placement.groups import groups_of, isolated
 from jetbridge.placement.records import Resources
 from jetbridge.placement.sizes import server_resources
 from jetbridge.reasons import Reason
+from jetbridge.scheduler import placement_reasons as reasons
 from jetbridge.scheduler.assign import assigned, split
 from jetbridge.scheduler.filters.base import merged
 from jetbridge.scheduler.filters.numa import numa_limits
@@ -41,8 +41,6 @@ TRIES = 8
 """How often a host is asked again when others took what was chosen there."""
 
 SOURCE = "scheduler"
-
-_CLASS = re.compile(r"for '?([A-Z0-9_]+)'? on")
 
 
 class Refused(Exception):
@@ -94,6 +92,7 @@ class Placing:
         self._sizes = RequestGroup("", server_resources(spec.flavor, spec.numa_topology))
         self._refused = 0
         self._needs: tuple[_Need, ...] = ()  # known once all hosts were asked about
+        self._aggregates: dict[str, frozenset[str]] = {}  # of hosts
 
     def place(self, state: HostState) -> Selection | Reason:
         """The host with its providers, recorded; or why not. Raises ``PlacementUnavailable``."""
@@ -124,7 +123,7 @@ class Placing:
                 )
                 # The host itself is full, or too many others want the same.
                 if not self._spec.groups or state.uuid in conflict.message or attempt == TRIES:
-                    raise Refused(_no_room(conflict)) from conflict
+                    raise Refused(reasons.no_room(conflict)) from conflict
                 free.update(self._free(provider for provider in shares.amounts if provider != state.uuid))
             else:
                 return Selection(state.host, state.compute_node_id, state.generation, shares.providers)
@@ -157,37 +156,51 @@ class Placing:
         found: dict[Hashable, tuple[str, ...]] = {}
         for group in self._suffixed:
             if _kind(group) not in found:
-                found[_kind(group)] = self._ask(group, state.uuid)
+                found[_kind(group)] = self._ask(self._below(group, state.uuid), state.uuid)
         return {group.requester_id: found[_kind(group)] for group in self._suffixed}
+
+    def _below(self, group: RequestGroup, root: str) -> RequestGroup:
+        """Without the aggregates that the host is in: with it all its providers are, as allocation candidates have it too."""
+        if not group.member_of and not group.outside_of:
+            return group
+        if root not in self._aggregates:
+            self._aggregates[root] = self._client.aggregates(root)
+        unwanted = group.outside_of & self._aggregates[root]
+        if unwanted:
+            raise Refused(
+                reasons.of_host(f"the host is in aggregate {', '.join(sorted(unwanted))}, which the flavor forbids")
+            )
+        return replace(group, member_of=group.member_of - self._aggregates[root])
 
     def _ask(self, group: RequestGroup, root: str) -> tuple[str, ...]:
         found = self._found(group, root)
         if not found:
-            raise Refused(_none_free(group))
+            raise Refused(reasons.none_free(group))
         return found
 
     def _found(self, group: RequestGroup, root: str) -> tuple[str, ...]:
         try:
             return self._client.eligible(group, root)
         except PlacementUnknownName as error:
-            raise Refused(_unknown(error)) from error
+            raise Refused(reasons.unknown(error)) from error
 
     def _needs_of_all_hosts(self) -> tuple[_Need, ...]:
         """For each kind of group, and for the host's own sizes, which hosts have it: one request each, about all hosts at once."""
-        loose = (
-            []
-            if self._loose is None
-            else [replace(self._loose, resources={name: 1}, required=frozenset()) for name in self._loose.resources]
-        )
-        kinds = {_kind(group): group for group in (self._sizes, *self._suffixed, *loose)}
+        wanted = [self._sizes, *self._suffixed]
+        if self._loose is not None:
+            wanted += [
+                replace(self._loose, resources={name: 1}, required=frozenset()) for name in self._loose.resources
+            ]
+        # A host in the aggregates, or a provider of it: which one is asked host by host.
+        wanted = [replace(group, member_of=frozenset(), outside_of=frozenset()) for group in wanted]
         needs = []
-        for group in kinds.values():
+        for group in {_kind(group): group for group in wanted}.values():
             try:
                 found = self._client.eligible_providers(group, None)
             except PlacementUnknownName as error:
-                needs.append(_Need(_unknown(error), frozenset()))
+                needs.append(_Need(reasons.unknown(error), frozenset()))
             else:
-                needs.append(_Need(_none_free(group), frozenset(provider.root_uuid for provider in found)))
+                needs.append(_Need(reasons.none_free(group), frozenset(provider.root_uuid for provider in found)))
         return tuple(needs)
 
     def _free(self, providers: Iterable[str]) -> dict[str, int]:
@@ -246,15 +259,21 @@ class Placing:
             found = assigned(choices, {provider: left // most for provider, left in self._free(places).items()})
         if found is None:
             apart = ", each of another provider as group_policy isolate asks" if self._apart else ""
-            wanted = "; ".join(_described(group) for group in self._others)
+            wanted = "; ".join(reasons.described(group) for group in self._others)
             text = f"Placement has too few providers for all of {wanted}{apart}"
-            raise Refused(Reason("placement.eligible", text, before=len(places), after=0, hint=_hint(self._others[0])))
+            raise Refused(
+                Reason("placement.eligible", text, before=len(places), after=0, hint=reasons.hint(self._others[0]))
+            )
         for group, provider in zip(self._others, found, strict=True):
             shares.take(group.requester_id, provider, group.resources)
 
     def _share_loose(self, group: RequestGroup, state: HostState, shares: Shares) -> None:
         """The unsuffixed group: each class of one provider of the tree, or of several. Its traits are the host's or those of the
         providers that serve it."""
+        outside = sorted(self._below(group, state.uuid).member_of)
+        if outside:
+            raise Refused(reasons.of_host(f"the host is not in aggregate {', '.join(outside)}"))
+        group = replace(group, member_of=frozenset())
         if group.required or group.forbidden:
             _, traits = self._client.traits(state.uuid)
             unwanted = sorted(group.forbidden & traits)
@@ -275,13 +294,13 @@ class Placing:
             return {whole[0]: amount}
         parts = split(amount, self._free(self._ask(replace(group, resources={name: 1}), root)))
         if parts is None:
-            raise Refused(_none_free(replace(group, resources={name: amount})))
+            raise Refused(reasons.none_free(replace(group, resources={name: amount})))
         return parts
 
 
 def _kind(group: RequestGroup) -> Hashable:
     """What groups have in common that the same providers could serve."""
-    return frozenset(group.resources.items()), group.required, group.forbidden
+    return frozenset(group.resources.items()), group.required, group.forbidden, group.member_of, group.outside_of
 
 
 def _capped(pools: Sequence[Pool], free: Mapping[str, int]) -> list[Pool]:
@@ -290,45 +309,3 @@ def _capped(pools: Sequence[Pool], free: Mapping[str, int]) -> list[Pool]:
         for pool in pools
     ]
     return [pool for pool in capped if pool.count > 0]
-
-
-# --- reasons ----------------------------------------------------------------------------------
-
-
-def _described(group: RequestGroup) -> str:
-    """``2 VGPU with trait CUSTOM_FAST``. That the provider is ours goes without saying."""
-    wanted = " and ".join(
-        name if amount == 1 else f"{amount} {name}" for name, amount in sorted(group.resources.items())
-    )
-    required = sorted(group.required - {OWNER_TRAIT})
-    text = f"{wanted} with trait {', '.join(required)}" if required else wanted
-    return f"{text} without trait {', '.join(sorted(group.forbidden))}" if group.forbidden else text
-
-
-def _none_free(group: RequestGroup) -> Reason:
-    return Reason(
-        "placement.eligible", f"Placement has no free {_described(group)}", before=0, after=0, hint=_hint(group)
-    )
-
-
-def _hint(group: RequestGroup) -> str:
-    words = [f"--resource {name}={amount}" for name, amount in sorted(group.resources.items())]
-    words += [f"--required {name}" for name in sorted(group.required)]
-    words += [f"--forbidden {name}" for name in sorted(group.forbidden)]
-    return f"openstack allocation candidate list {' '.join(words)} shows who has it"
-
-
-def _unknown(error: PlacementUnknownName) -> Reason:
-    return Reason(
-        "placement.unknown",
-        f"{error.message}: no host has ever reported it",
-        hint="compare the name with the resource_class and traits of [pci]device_spec",
-    )
-
-
-def _no_room(conflict: PlacementConflict) -> Reason:
-    """Without the provider's id, so that hosts of the same reason are told together."""
-    names = sorted(set(_CLASS.findall(conflict.message)))
-    text = f"Placement has not enough {' and '.join(names)} free" if names else conflict.message
-    hint = "openstack resource provider usage show HOST shows what is used, ... inventory list HOST what there is"
-    return Reason("placement.room", text, hint=hint)

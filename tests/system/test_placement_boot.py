@@ -214,4 +214,3 @@ def test_eight_of_sixteen_on_the_free_cell_are_found_at_once(tmp_path: Path) -> 
         assert cloud.owned(server) == [f"0000:{0x38 + number:02x}:00.0" for number in range(8)]
         assert len(asked(cloud, server)) == 2
         assert len(allocation(cloud, server)) == 9
-

@@ -115,4 +115,10 @@ def test_clients_that_only_look_are_not_kept() -> None:
     with traced.seams.crossing(Seam.CALL, "conductor", "scheduler", "select_destinations", request_id="req-3"):
         traced.cross("GET /resource_providers", Seam.REST)
     traced.store.shutdown()
-    assert database.names == ["POST /servers", "domain_xml", "GET /xml", "GET /resource_providers", "select_destinations"]
+    assert database.names == [
+        "POST /servers",
+        "domain_xml",
+        "GET /xml",
+        "GET /resource_providers",
+        "select_destinations",
+    ]

@@ -18,9 +18,7 @@ def test_flavor_groups(case: dict[str, Any]) -> None:
             flavor_groups(case["specs"])
         assert case["says"] in str(caught.value)
         return
-    expected = tuple(
-        RequestGroup(name, res, frozenset(req), frozenset(forb)) for name, res, req, forb in case["groups"]
-    )
+    expected = tuple(RequestGroup(name, res, *map(frozenset, sets)) for name, res, *sets in case["groups"])
     assert flavor_groups(case["specs"]) == expected
 
 
@@ -57,6 +55,7 @@ def test_ports_are_not_in_placement() -> None:
 def test_groups_survive_the_table() -> None:
     groups = (
         RequestGroup("", {"VGPU": 2}, frozenset({"CUSTOM_A"}), frozenset({"CUSTOM_B"})),
+        RequestGroup("1", {"VGPU": 2}, member_of=frozenset({"one", "two"}), outside_of=frozenset({"three"})),
         RequestGroup("R-0", {"CUSTOM_X": 1}),
     )
     assert groups_from_json(groups_to_json(groups)) == groups
