@@ -24,11 +24,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Consumers:
-    """Those of a host's root provider. ``strays``: servers of ours that have no right to anything here; ``unknown``: none of ours;
-    ``lacking``: servers on the host that have nothing."""
+    """Those of a host's providers. ``strays``: servers of ours that have no right to anything here; ``unknown``: none of ours;
+    ``moving``: servers of ours of which that can't be said now; ``lacking``: servers on the host that have nothing."""
 
     strays: frozenset[str]
     unknown: frozenset[str]
+    moving: frozenset[str]
     lacking: frozenset[str]
 
 
@@ -41,11 +42,11 @@ def judge(host: AgentHost, node: ComputeNode, consumers: Collection[str]) -> Con
         known = {
             server.uuid: server for server in servers.find(conn, ServerFilter(uuids=frozenset(others), deleted=None))
         }
+    strays = frozenset(uuid for uuid in known if uuid not in busy and _settled(known[uuid], node.id))
     return Consumers(
-        strays=frozenset(
-            uuid for uuid in others if uuid in known and uuid not in busy and _settled(known[uuid], node.id)
-        ),
+        strays=strays,
         unknown=frozenset(uuid for uuid in others if uuid not in known),
+        moving=frozenset(known) - strays,
         lacking=frozenset(
             uuid
             for uuid, server in mine.items()
@@ -61,18 +62,50 @@ def reconcile_allocations(host: AgentHost) -> None:
     client = host.placement.by(host.source)
     with host.database.read() as conn:
         node = compute_nodes.of_host(conn, host.name)
-        ours = {record.uuid for record in providers.of_node(conn, node.id)}
     if node.probe_error is not None or not node.reported:
         return
     found = judge(host, node, client.provider_allocations(node.uuid))
-    for uuid in sorted(found.strays):
-        with host.locks.try_hold(uuid) as free:
-            if free and uuid in judge(host, node, [uuid]).strays:
-                _take_back(host, client, ours, uuid)
+    _take_back_all(host, client, node, found.strays)
     for uuid in sorted(found.lacking):
         with host.locks.try_hold(uuid) as free:
             if free and uuid in judge(host, node, []).lacking:
                 _give(host, client, node, uuid)
+
+
+@dataclass(frozen=True)
+class TakenBack:
+    """``consumers`` have nothing of the host any more. ``complete``: of all others it is known what they are."""
+
+    consumers: frozenset[str] = frozenset()
+    complete: bool = True
+
+
+def take_back_strays(
+    host: AgentHost, client: PlacementClient, node: ComputeNode, consumers: Collection[str]
+) -> TakenBack:
+    """Take from ``consumers`` of the host's providers what they have no right to: also of those that have something of a device alone,
+    which ``reconcile_allocations`` doesn't see. Not on a host whose discovery failed."""
+    if node.probe_error is not None or not consumers:
+        return TakenBack()
+    found = judge(host, node, consumers)
+    taken = _take_back_all(host, client, node, found.strays)
+    return TakenBack(taken, complete=not found.moving and taken == found.strays)
+
+
+def _take_back_all(
+    host: AgentHost, client: PlacementClient, node: ComputeNode, strays: Collection[str]
+) -> frozenset[str]:
+    """Those that have nothing of the host any more; the others are worked on."""
+    if not strays:
+        return frozenset()
+    with host.database.read() as conn:
+        ours = {record.uuid for record in providers.of_node(conn, node.id)}
+    taken = set()
+    for uuid in sorted(strays):
+        with host.locks.try_hold(uuid) as free:
+            if free and uuid in judge(host, node, [uuid]).strays and _take_back(host, client, ours, uuid):
+                taken.add(uuid)
+    return frozenset(taken)
 
 
 def _settled(server: Server, node_id: int) -> bool:
@@ -84,11 +117,12 @@ def _settled(server: Server, node_id: int) -> bool:
     return server.compute_node_id is not None or server.vm_state is VmState.ERROR
 
 
-def _take_back(host: AgentHost, client: PlacementClient, ours: Collection[str], uuid: str) -> None:
+def _take_back(host: AgentHost, client: PlacementClient, ours: Collection[str], uuid: str) -> bool:
+    """False: somebody changed them meanwhile."""
     held = client.allocations(uuid)
     elsewhere = {provider: amounts for provider, amounts in held.by_provider.items() if provider not in ours}
     if len(elsewhere) == len(held.by_provider):
-        return
+        return True
     logger.warning(
         "Server %s has an allocation of host %s, where it does not live: it is taken back",
         uuid,
@@ -97,11 +131,13 @@ def _take_back(host: AgentHost, client: PlacementClient, ours: Collection[str], 
     )
     if not elsewhere:
         client.delete_allocations(uuid)
-        return
+        return True
     try:
         client.put_allocations(uuid, elsewhere, held.project or "", held.user or "", held.generation)
     except PlacementConflict as error:
         logger.info("The allocations of server %s changed meanwhile, the next pass looks again: %s", uuid, error)
+        return False
+    return True
 
 
 def _give(host: AgentHost, client: PlacementClient, node: ComputeNode, uuid: str) -> None:

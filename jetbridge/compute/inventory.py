@@ -10,6 +10,7 @@ from typing import Any
 
 from jetbridge.compute.accelerators import check_owners, follow_accelerators
 from jetbridge.compute.host import AgentHost, about
+from jetbridge.compute.one_time_use import returned
 from jetbridge.compute.vgpu_cards import note_cards, vgpu_claims
 from jetbridge.db import accelerators, compute_nodes, networks, pci_devices
 from jetbridge.db.compute_nodes import ComputeNode
@@ -183,7 +184,13 @@ def _synchronised(
     existing = pci_devices.of_host(conn, node.id)
     if probe.reports is None:
         return SyncResult(updated=mark_unknown(existing))
-    return synchronise(existing, probe.reports, specs, node.id, host.new_id)
+    result = synchronise(existing, probe.reports, specs, node.id, host.new_id)
+    gone = pci_devices.last_gone(conn, node.id, [device.address for device in result.created])
+    cleaner = host.settings.pci_cleaner is not None
+    created = tuple(
+        returned(each, gone[each.address], cleaner=cleaner) if each.address in gone else each for each in result.created
+    )
+    return replace(result, created=created)
 
 
 def _unchanged(host: AgentHost, probe: Probe, specs: Sequence[DeviceSpec]) -> tuple[ComputeNode, SyncResult] | None:

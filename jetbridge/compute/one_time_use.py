@@ -45,6 +45,18 @@ def after_report(
     return _marked(device, None) if mark == CLEANED and reserved == 0 else device
 
 
+def returned(device: PciDevice, before: PciDevice, *, cleaner: bool) -> PciDevice:
+    """A device that was gone for a while, or that no line matched. ``before``: its row then. Being away made it no cleaner."""
+    if (device.vendor_id, device.product_id, device.serial) != (before.vendor_id, before.product_id, before.serial):
+        return device  # another card in its place
+    if device.one_time_use and before.extra_info.get(MARK) in (USED, RESERVED):
+        return replace(_marked(device, USED), condition=Condition.CLEANING)
+    waited = before.condition is Condition.CLEANING and MARK not in before.extra_info
+    if waited or (cleaner and before.condition is Condition.LOST):  # lost is what a server had
+        return replace(device, condition=Condition.CLEANING)
+    return device
+
+
 def cleaned(device: PciDevice, *, reported: bool = False) -> PciDevice:
     """It may be given again. ``reported``: Placement knows."""
     has_mark = MARK in device.extra_info and not reported

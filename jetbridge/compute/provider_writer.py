@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +24,11 @@ class Placed:
     allocations: Mapping[str, Resources] = field(default_factory=dict)
     traits: frozenset[str] | None = None  # all, others' too; None: not read
     held: Mapping[str, Mapping[str, Any]] | None = None
+
+    def without(self, consumers: Collection[str]) -> Placed:
+        """As it is once they have nothing of it."""
+        left = {name: amounts for name, amounts in self.allocations.items() if name not in consumers}
+        return replace(self, allocations=left)
 
 
 class ProviderWriter:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from jetbridge.compute.allocations import take_back_strays
 from jetbridge.compute.host import AgentHost
 from jetbridge.compute.provider_source import Contribution, ProviderSource
 from jetbridge.compute.provider_writer import Placed, ProviderWriter
@@ -121,9 +122,12 @@ class ProviderReport:
             gone=self._retire_namesake,
         )
         placed = {uuid: writer.look(record) for uuid, record in facts.records.items() if uuid in live}
+        consumers = {consumer for each in placed.values() for consumer in each.allocations}
+        taken = take_back_strays(self._host, client, facts.node, consumers)
+        placed = {uuid: each.without(taken.consumers) for uuid, each in placed.items()}
         wanted = self._wanted(facts.node, _seen(placed.values()))
         self._tell(wanted.warnings)
-        healed = self._write(client, writer, facts, wanted, placed)
+        healed = self._write(client, writer, facts, wanted, placed, settled=taken.complete)
         if healed and not after_healing:
             self._pass(client, after_healing=True)  # what was held back for it
 
@@ -134,8 +138,10 @@ class ProviderReport:
         facts: _Facts,
         wanted: _Wanted,
         placed: Mapping[str, Placed],
+        *,
+        settled: bool,
     ) -> bool:
-        """Answers whether allocations were healed."""
+        """Answers whether allocations were healed. ``settled``: of everybody who has some it is known what they are."""
         records = self._with_new_records(facts, wanted)
         by_name = {record.name: record for record in records}
         after: dict[str, Placed] = {}
@@ -153,7 +159,11 @@ class ProviderReport:
         kept, retired = self._retire(writer, facts.node, records, after, placed)
         # What stays only because it is used, and what was held back for healing, is for the next pass whether or not anything changes.
         waiting = (
-            bool(kept) or not healed or bool(to_heal) or any(name not in facts.first.kinds for name in wanted.kinds)
+            not settled
+            or bool(kept)
+            or not healed
+            or bool(to_heal)
+            or any(name not in facts.first.kinds for name in wanted.kinds)
         )
         self._save(
             facts,

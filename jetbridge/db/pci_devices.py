@@ -60,6 +60,16 @@ def get(conn: Connection, compute_node_id: int, address: str) -> PciDevice | Non
     return None if row is None else _device(row)
 
 
+def last_gone(conn: Connection, compute_node_id: int, addresses: Collection[str]) -> dict[str, PciDevice]:
+    """By address, the row of the last device that was there and is gone."""
+    if not addresses:
+        return {}
+    query = sa.select(pci_devices).where(
+        _t.compute_node_id == compute_node_id, _t.address.in_(list(addresses)), _t.deleted != 0
+    )
+    return {row.address: _device(row) for row in conn.execute(query.order_by(_t.id))}
+
+
 def save(conn: Connection, changed: Iterable[PciDevice], *, now: datetime | None = None) -> list[PciDevice]:
     """Write devices: those without id are inserted, the others updated by id; those with status ``removed`` are soft-deleted
     (a removed device that was never stored is passed over). Answers the stored devices with their ids, the deleted ones

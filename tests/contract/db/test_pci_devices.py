@@ -92,6 +92,20 @@ def test_a_removed_row_stays_for_history_and_leaves_its_address_free(database: D
         assert tuple(conn.exec_driver_sql(query).one()) == (old.id, 1)
 
 
+def test_the_last_device_that_was_at_an_address_is_known(database: Database, host: int) -> None:
+    for product in ("1eb8", "1eb9"):
+        (old,) = stored(database, device(host, product_id=product, extra_info={"one_time_use": "used"}))
+        stored(database, replace(old, status=Status.REMOVED))
+    (there,) = stored(database, device(host, product_id="1eba"))
+    with database.read() as conn:
+        found = pci_devices.last_gone(conn, host, [there.address, "0000:ff:00.0"])
+        assert pci_devices.last_gone(conn, host + 1, [there.address]) == {}
+        assert pci_devices.last_gone(conn, host, []) == {}
+    assert {address: (each.product_id, each.extra_info) for address, each in found.items()} == {
+        there.address: ("1eb9", {"one_time_use": "used"})
+    }
+
+
 def test_a_device_that_was_never_stored_can_be_removed(database: Database, host: int) -> None:
     assert stored(database, device(host, status=Status.REMOVED)) == []
     assert of_host(database, host) == []

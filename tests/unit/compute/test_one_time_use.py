@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from jetbridge.compute.one_time_use import after_claim, after_release, after_report, cleaned
+from jetbridge.compute.one_time_use import after_claim, after_release, after_report, cleaned, returned
 from jetbridge.pci.device import Condition, PciDevice, Status
 from tests.unit.pci.build import device
 
@@ -99,3 +99,35 @@ def test_a_clean_device_comes_back() -> None:
     plain = replace(FRESH, one_time_use=False)
     assert cleaned(replace(plain, condition=WAITS)) == plain
     assert cleaned(marked(FRESH, "reserved", Condition.UNKNOWN)).condition is Condition.UNKNOWN
+
+
+PLAIN = replace(FRESH, one_time_use=False)
+
+
+@pytest.mark.parametrize(
+    ("before", "device", "cleaner", "after"),
+    [
+        (marked(FRESH, "reserved"), FRESH, False, marked(FRESH, "used", WAITS)),
+        (marked(FRESH, "used", Condition.LOST), FRESH, True, marked(FRESH, "used", WAITS)),
+        (marked(FRESH, "cleaned"), FRESH, False, FRESH),
+        (FRESH, FRESH, True, FRESH),
+        # The line says one_time_use no more.
+        (marked(FRESH, "reserved", WAITS), PLAIN, False, PLAIN),
+        # A cleaner's devices are clean when it says so.
+        (replace(PLAIN, condition=WAITS), PLAIN, True, replace(PLAIN, condition=WAITS)),
+        (replace(PLAIN, condition=Condition.LOST), PLAIN, True, replace(PLAIN, condition=WAITS)),
+        (replace(PLAIN, condition=Condition.LOST), PLAIN, False, PLAIN),
+        # Another card in the same place.
+        (marked(replace(FRESH, product_id="1eb9"), "reserved", WAITS), FRESH, True, FRESH),
+        (
+            marked(replace(FRESH, serial="1"), "reserved", WAITS),
+            replace(FRESH, serial="2"),
+            True,
+            replace(FRESH, serial="2"),
+        ),
+    ],
+)
+def test_being_away_made_no_device_cleaner(
+    before: PciDevice, device: PciDevice, cleaner: bool, after: PciDevice
+) -> None:
+    assert returned(device, before, cleaner=cleaner) == after
