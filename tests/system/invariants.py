@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tests.system.cloud import Cloud
+from tests.system.ledger import disagreements
 
 Row = Mapping[str, Any]
 
@@ -92,7 +93,7 @@ def check_always(cloud: Cloud) -> Tables:
 
 
 def check_at_rest(cloud: Cloud) -> None:
-    """Every request has an answer, nothing is claimed, and the hypervisors hold exactly what the tables say."""
+    """Every request has an answer, nothing is claimed, and hypervisors and Placement hold exactly what the tables say."""
     tables = check_always(cloud)
     assert tables.builds == []
     assert [row for row in tables.devices if row["status"] == "claimed"] == []
@@ -122,6 +123,9 @@ def check_at_rest(cloud: Cloud) -> None:
                 assert running == (server["vm_state"] == "active"), f"{server} {domain['state']}"
         files = {path.name for path in (folder / "guests").glob("*")}
         assert files <= set(cloud.domains(folder.name)), f"files without a domain on {folder.name}"
+    cloud.until(
+        lambda: not disagreements(cloud), "Placement has what the tables have", lambda: "; ".join(disagreements(cloud))
+    )
     missing = [row["uuid"] for row in tables.servers if row["vm_state"] == "active" and row["uuid"] not in seen]
     assert not missing, f"ACTIVE without a domain: {missing}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from jetbridge.placement.client import PlacementClient
@@ -44,4 +45,38 @@ def over_allocated(cloud: Cloud) -> list[str]:
         for resource_class, entry in inventories.items():
             if used[resource_class] > int((entry["total"] - entry["reserved"]) * entry["allocation_ratio"]):
                 found.append(f"{name}: {used[resource_class]} of {entry['total']} {resource_class}")
+    return found
+
+
+def disagreements(cloud: Cloud) -> list[str]:
+    """What Placement has of our providers, and our tables have not, or the reverse. For a cloud at rest."""
+    servers = {
+        uuid: (node, vcpus, memory_mb)
+        for uuid, node, vcpus, memory_mb in cloud.sql(
+            "SELECT uuid, compute_node_id, vcpus, memory_mb FROM instances WHERE deleted = 0 AND compute_node_id IS NOT NULL"
+        )
+    }
+    devices = Counter(
+        cloud.sql("SELECT rp_uuid, instance_uuid FROM pci_devices WHERE deleted = 0 AND instance_uuid IS NOT NULL")
+    )
+    client = client_of(cloud)
+    found = []
+    for uuid, node, kind, name in cloud.sql("SELECT uuid, compute_node_id, kind, name FROM placement_providers"):
+        allocated = {consumer: dict(amounts) for consumer, amounts in client.provider_allocations(uuid).items()}
+        living = {server for server, (where, _, _) in servers.items() if where == node}
+        if kind == "pci":
+            wanted = {server: count for (provider, server), count in devices.items() if provider == uuid}
+            held = {consumer: sum(amounts.values()) for consumer, amounts in allocated.items()}
+            if held != wanted:
+                found.append(f"{name}: allocated {held}, owned {wanted}")
+        elif kind == "root":
+            sizes = {
+                consumer: (amounts.get("VCPU", 0) + amounts.get("PCPU", 0), amounts.get("MEMORY_MB"))
+                for consumer, amounts in allocated.items()
+            }
+            expected = {server: servers[server][1:] for server in living}
+            if sizes != expected:
+                found.append(f"{name}: allocated {sizes}, servers {expected}")
+        elif not allocated.keys() <= living:
+            found.append(f"{name}: allocated {allocated}, servers {sorted(living)}")
     return found

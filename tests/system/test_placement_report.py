@@ -2,118 +2,36 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.system.clients import openstack_client
-from tests.system.cloud import T4, Cloud, fleet, gpu, host, running
-from tests.system.placement import Providers
-
-MANAGED = {"COMPUTE_MANAGED_PCI_DEVICE", "OWNER_NOVA"}
-T4_CLASS = "CUSTOM_PCI_10DE_1EB8"
-VF = {"vendor_id": "8086", "product_id": "1520"}
-VF_CLASS = "CUSTOM_PCI_8086_1520"
-PF = {"vendor_id": "8086", "product_id": "1521"}
-NIC = {**PF, "address": "0000:3b:00.0", "driver": "igb"}
-
-
-def nic(vfs: int) -> dict[str, Any]:
-    """A card with so many VFs, 0000:3b:00.1 and so on."""
-    return {**NIC, "pf": {"vfs": vfs, "max_vfs": 8, "vf_product_id": "1520"}}
-
-
-@dataclass
-class Bench:
-    """A host that changes, in a cloud that goes on running."""
-
-    cloud: Cloud
-    providers: Providers
-    hosts: dict[str, dict[str, Any]]
-
-    def host(
-        self,
-        name: str,
-        devices: Sequence[Mapping[str, Any]],
-        specs: Sequence[Mapping[str, Any]],
-        *,
-        report: bool = True,
-        **options: Any,
-    ) -> None:
-        """The host is so from now on: its agent starts anew where its options changed. ``options``: more of ``[pci]``."""
-        pci = {"device_spec": [dict(spec) for spec in specs], "report_in_placement": report, **options}
-        self.hosts[name] = host(name, devices, config={"pci": pci})
-        self.cloud.reload(cloud_of(self.hosts))
-        self.settle(name)
-
-    def refused(self, name: str, specs: Sequence[Mapping[str, Any]], *, report: bool = True) -> str:
-        """What a start with these options says."""
-        before = self.hosts[name]
-        pci = {"device_spec": [dict(spec) for spec in specs], "report_in_placement": report}
-        self.cloud.write_fleet(cloud_of({**self.hosts, name: {**before, "config": {"pci": pci}}}))
-        answer = self.cloud.client.post(f"{self.cloud.url}/jetbridge/v1/fleet/reload")
-        assert answer.status_code == 400, answer.text
-        self.cloud.reload(cloud_of(self.hosts))
-        self.settle(name)
-        message: str = json.dumps(answer.json())
-        return message
-
-    def settle(self, name: str) -> None:
-        """One pass of the agent has come to its end."""
-        self.cloud.update_resources(name)
-
-    def boot(self, name: str, alias: str, count: int = 1, status: str = "ACTIVE") -> str:
-        flavors = self.cloud.client.get("/flavors").json()["flavors"]
-        wanted = f"{alias}{count}"
-        known = [flavor["id"] for flavor in flavors if flavor["name"] == wanted]
-        flavor = known[0] if known else self.cloud.flavor(wanted, {"pci_passthrough:alias": f"{alias}:{count}"})
-        server = self.cloud.boot(flavor, availability_zone=f"nova:{name}")
-        self.cloud.wait(server, status)
-        return server
-
-    def delete(self, server: str) -> None:
-        self.cloud.delete(server)
-        self.cloud.wait_gone(server)
-
-    def totals(self, name: str) -> dict[str, dict[str, int]]:
-        """Of the host's children: totals by class."""
-        tree = self.providers.tree(name)
-        return {
-            child: {resource: total for resource, (total, _) in self.providers.inventory(uuid).items()}
-            for child, uuid in tree.items()
-            if child != name
-        }
-
-    def devices(self, server: str, name: str) -> dict[str, dict[str, int]]:
-        """The server's allocation of the host's children, by name."""
-        names = {uuid: child for child, uuid in self.providers.tree(name).items()}
-        allocation = self.providers.allocation(server)
-        assert set(allocation) <= set(names)
-        return {names[uuid]: resources for uuid, resources in allocation.items() if names[uuid] != name}
-
-
-def cloud_of(hosts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    aliases = [
-        {"name": "GPU", **T4, "device_type": "type-PCI"},
-        {"name": "VF", **VF, "device_type": "type-VF"},
-        {"name": "PF", **PF, "device_type": "type-PF"},
-    ]
-    return fleet(*hosts.values(), pci={"alias": aliases})
+from tests.system.cloud import T4, gpu, host, running
+from tests.system.placement_bench import (
+    ADMIN,
+    MANAGED,
+    PF,
+    T4_CLASS,
+    VF,
+    VF_CLASS,
+    Bench,
+    audit,
+    cloud_of,
+    nic,
+    open_bench,
+    placement_url,
+    stored_allocation,
+    write_allocation,
+)
 
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    hosts = {"plain": host("plain", [gpu(0x17)], numa={"cells": 1, "cpus_per_cell": 4, "memory_mb_per_cell": 4096})}
-    for gone in ("vcpus", "memory_mb"):
-        hosts["plain"].pop(gone)
-    with running(tmp_path_factory.mktemp("report"), cloud_of(hosts)) as cloud, openstack_client(cloud) as openstack:
-        cloud.update_resources("plain")
-        yield Bench(cloud, Providers(openstack), hosts)
+    with open_bench(tmp_path_factory.mktemp("report")) as bench:
+        yield bench
 
 
 def test_every_host_is_a_provider_whatever_the_model(bench: Bench) -> None:
@@ -247,6 +165,17 @@ def test_case_80_81_a_pf_in_use(bench: Bench) -> None:
     assert bench.totals("held") == {"held_0000:17:00.0": {T4_CLASS: 1}}
 
 
+def test_case_80_vfs_in_use_are_not_replaced_by_their_pf(bench: Bench) -> None:
+    bench.host("kept", [nic(2)], [VF])
+    server = bench.boot("kept", "VF")
+    bench.settle("kept")
+    said = bench.refused("kept", [PF])
+    assert server in said
+    assert bench.totals("kept") == {"kept_0000:3B:00.0": {VF_CLASS: 2}}
+    assert bench.devices(server, "kept") == {"kept_0000:3B:00.0": {VF_CLASS: 1}}
+    bench.delete(server)
+
+
 def test_case_82_reporting_can_not_be_switched_off(bench: Bench) -> None:
     bench.host("off", [gpu(0x17)], [T4])
     said = bench.refused("off", [T4], report=False)
@@ -263,11 +192,9 @@ def test_case_83_servers_that_were_there_before(bench: Bench) -> None:
     assert bench.devices(two, "late") == {"late_0000:3B:00.0": {VF_CLASS: 2}}
     # One of its two is taken away by hand: it comes back.
     port = bench.providers.tree("late")["late_0000:3B:00.0"]
-    held = httpx.get(f"{placement_url(bench)}/allocations/{two}", headers=ADMIN).json()
+    held = stored_allocation(bench, two)
     held["allocations"][port]["resources"][VF_CLASS] = 1
-    for each in held["allocations"].values():
-        each.pop("generation", None)
-    assert httpx.put(f"{placement_url(bench)}/allocations/{two}", headers=ADMIN, json=held).status_code == 204
+    write_allocation(bench, two, held)
     bench.host("late", cards, [T4, {**VF, "traits": "new"}])
     assert bench.devices(two, "late") == {"late_0000:3B:00.0": {VF_CLASS: 2}}
     for server in (one, two):
@@ -324,77 +251,17 @@ def test_all_lines_removed_while_one_of_three_vfs_is_in_use(bench: Bench) -> Non
     assert bench.totals("empty") == {}
 
 
-def test_case_86_one_time_use(bench: Bench) -> None:
-    bench.host("once", [gpu(0x17)], [{**T4, "one_time_use": True}])
-    card = bench.providers.tree("once")["once_0000:17:00.0"]
-    assert bench.providers.inventory(card) == {T4_CLASS: (1, 0)}
-    assert bench.providers.traits(card) == MANAGED | {"HW_PCI_ONE_TIME_USE"}
-    server = bench.boot("once", "GPU")
-    bench.settle("once")
-    assert bench.providers.inventory(card) == {T4_CLASS: (1, 1)}
-    assert bench.providers.usage(card) == {T4_CLASS: 1}
-    bench.delete(server)
-    bench.settle("once")
-    assert bench.providers.inventory(card) == {T4_CLASS: (1, 1)}
-    refused = bench.boot("once", "GPU", status="ERROR")
-    assert "No valid host was found" in bench.cloud.show(refused)["fault"]["message"]
-    # An operator's own tool lowers what is reserved.
-    bench.providers.set_reserved(card, T4_CLASS, 0)
-    bench.settle("once")
-    again = bench.boot("once", "GPU")
-    bench.delete(again)
-    # Or the device is said to be clean here.
-    path = f"{bench.cloud.url}/jetbridge/v1/hosts/once/devices/0000:17:00.0/clean"
-    assert bench.cloud.client.post(path).json() == {"state": "done"}
-    bench.settle("once")
-    assert bench.providers.inventory(card) == {T4_CLASS: (1, 0)}
-    bench.delete(bench.boot("once", "GPU"))
-
-
-def test_a_cleaner_brings_one_time_devices_back(bench: Bench, tmp_path: Path) -> None:
-    fails, log = tmp_path / "fails", tmp_path / "log"
-    script = tmp_path / "wipe"
-    script.write_text(f"#!/bin/sh\necho wiped $1 >>{log}\necho cannot wipe\ntest ! -e {fails}\n")
-    script.chmod(0o755)
-    bench.host("wiped", [gpu(0x17)], [{**T4, "one_time_use": True}], cleaner=str(script))
-    card = bench.providers.tree("wiped")["wiped_0000:17:00.0"]
-    fails.touch()
-    bench.delete(bench.boot("wiped", "GPU"))
-
-    def device() -> dict[str, Any]:
-        found = bench.cloud.client.get(f"{bench.cloud.url}/jetbridge/v1/devices", params={"host": "wiped"}).json()
-        (only,) = found["devices"]
-        return dict(only)
-
-    bench.cloud.until(lambda: (device()["cleaning"] or {}).get("state") == "failed", "the cleaner has failed", device)
-    assert device()["condition"] == "cleaning"
-    assert (device()["cleaning"]["exit_code"], device()["cleaning"]["output"]) == (1, "cannot wipe")
-    bench.settle("wiped")
-    assert bench.providers.inventory(card) == {T4_CLASS: (1, 1)}
-    fails.unlink()
-    path = f"{bench.cloud.url}/jetbridge/v1/hosts/wiped/devices/0000:17:00.0/clean"
-    assert bench.cloud.client.post(path).json() == {"state": "running"}
-    bench.cloud.until(lambda: device()["condition"] == "ok", "it is back", device)
-    assert log.read_text() == "wiped 0000:17:00.0\n" * 2
-    bench.settle("wiped")
-    assert bench.providers.inventory(card) == {T4_CLASS: (1, 0)}
-    bench.delete(bench.boot("wiped", "GPU"))
-
-
 def test_allocations_that_nobody_has_a_right_to_are_taken_back(bench: Bench) -> None:
     """And servers without one get theirs; until then the audit tells both."""
     bench.host("drift", [gpu(0x17), gpu(0x18)], [T4])
     server = bench.boot("drift", "GPU")
     gone = bench.boot("drift", "GPU")
     bench.settle("drift")
-    stale = httpx.get(f"{placement_url(bench)}/allocations/{gone}", headers=ADMIN).json()
+    stale = stored_allocation(bench, gone)
     before = bench.devices(server, "drift")
     bench.delete(gone)
     bench.settle("drift")
-    body = {**stale, "consumer_generation": None}
-    for each in body["allocations"].values():
-        each.pop("generation", None)
-    assert httpx.put(f"{placement_url(bench)}/allocations/{gone}", headers=ADMIN, json=body).status_code == 204
+    write_allocation(bench, gone, {**stale, "consumer_generation": None})
     bench.providers.ok("resource", "provider", "allocation", "delete", server)
     found = audit(bench, "drift")
     assert {f["subject"] for f in found} >= {gone, server}
@@ -406,10 +273,31 @@ def test_allocations_that_nobody_has_a_right_to_are_taken_back(bench: Bench) -> 
     bench.delete(server)
 
 
+def test_what_nobody_has_a_right_to_is_taken_back_of_a_device_alone(bench: Bench) -> None:
+    """The host's own provider doesn't tell of it."""
+    bench.host("stray", [gpu(0x17), gpu(0x18)], [T4])
+    gone, stays = bench.boot("stray", "GPU"), bench.boot("stray", "GPU")
+    bench.settle("stray")
+    stale, root = stored_allocation(bench, gone), bench.providers.tree("stray")["stray"]
+    bench.delete(gone)
+    bench.settle("stray")
+    del stale["allocations"][root]
+    write_allocation(bench, gone, {**stale, "consumer_generation": None})
+    assert len(bench.providers.allocation(gone)) == 1
+    assert [finding["text"] for finding in audit(bench, "stray")] == [
+        f"server {gone} owns 0 of its devices and has 1 of it allocated"
+    ]
+    bench.settle("stray")
+    assert bench.providers.allocation(gone) == {}
+    assert list(bench.devices(stays, "stray").values()) == [{T4_CLASS: 1}]
+    assert audit(bench, "stray") == []
+    bench.delete(stays)
+
+
 def test_a_provider_of_somebody_else_is_left_alone(bench: Bench) -> None:
     bench.providers.ok("resource", "provider", "create", "taken")
     bench.hosts["taken"] = host("taken", [gpu(0x17)])
-    bench.cloud.reload(cloud_of(bench.hosts))
+    bench.cloud.reload(bench.content())
     answer = bench.cloud.client.get(f"{bench.cloud.url}/jetbridge/v1/hosts").json()["hosts"]
     (mine,) = [each for each in answer if each["host"] == "taken"]
     assert not mine["reported"]
@@ -422,7 +310,7 @@ def test_a_host_that_leaves_the_fleet_leaves_placement(bench: Bench) -> None:
     bench.host("leaver", [gpu(0x17)], [T4])
     assert len(bench.providers.tree("leaver")) == 2
     leaver = bench.hosts.pop("leaver")
-    bench.cloud.reload(cloud_of(bench.hosts))
+    bench.cloud.reload(bench.content())
     bench.cloud.until(lambda: "leaver" not in bench.providers.ok("resource", "provider", "list"), "it is gone")
     # A host of the same name may come later.
     bench.hosts["leaver"] = leaver
@@ -445,21 +333,3 @@ def test_a_restart_with_nothing_changed_asks_once_for_each_host(tmp_path: Path) 
         asked = [event for event in cloud.events if event.target == "placement" and event.source.startswith("compute:")]
         assert sorted(event.source for event in asked) == ["compute:h1", "compute:h2", "compute:h3"]
         assert {event.what.split("?")[0] for event in asked} == {"GET /resource_providers"}
-
-
-def audit(bench: Bench, name: str) -> list[dict[str, Any]]:
-    answer: dict[str, Any] = bench.cloud.client.get(
-        f"{bench.cloud.url}/jetbridge/v1/audit", params={"host": name}
-    ).json()
-    assert answer["unseen"] == {}
-    findings: list[dict[str, Any]] = answer["findings"]
-    return findings
-
-
-ADMIN = {"X-Auth-Token": "admin", "OpenStack-API-Version": "placement 1.36"}
-
-
-def placement_url(bench: Bench) -> str:
-    assert bench.cloud.service is not None
-    assert bench.cloud.service.embedded is not None
-    return bench.cloud.service.embedded.url
