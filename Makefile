@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-cyborg test-services test-kill test-load test-long check mutants lab lab-short clean setup setup-test setup-lab lock bench test-peer setup-peer lock-peer
+.PHONY: demo test test-cyborg test-services test-placement test-kill test-load test-long check mutants lab lab-short clean setup setup-test setup-lab lock bench test-peer setup-peer lock-peer
 
 demo: setup
 	@$(BIN)/jetbridge demo
@@ -13,6 +13,10 @@ test: setup-test check
 # The system tests once more, with every service in a process of its own.
 test-services: setup-test
 	JETBRIDGE_TEST_DEPLOYMENT=separate $(BIN)/pytest tests/system
+
+# Those of Placement once more, with one that runs elsewhere with its own defaults, on PostgreSQL and on MariaDB.
+test-placement: setup-test
+	for kind in postgresql mariadb; do JETBRIDGE_TEST_PLACEMENT=$$kind $(BIN)/pytest tests/system/test_placement_*.py || exit 1; done
 
 # SIGKILL at every moment of every step: docs/tests.md.
 test-kill: setup-test
@@ -38,7 +42,7 @@ test-peer: setup-test setup-peer
 	$(BIN)/pytest tests/peer
 
 # Figures beside Nova's, taken in one run: docs/performance.md.
-BENCHMARKS := filter_pass pools numa_fit claim boots
+BENCHMARKS := filter_pass pools numa_fit claim boots placement_boot
 bench: setup-test setup-peer
 	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name || exit 1; done
 

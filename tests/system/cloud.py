@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from jetbridge.db.url import parse
 from jetbridge.model.events import SeamEvent
 from jetbridge.service.allinone import AllInOne
 from jetbridge.steps.runtime import Observer, nobody
+from tests.servers.external_placement import chosen_placement
 from tests.servers.placement import forks
 
 DEADLINE = 60.0
@@ -65,6 +68,11 @@ class Cloud:
         self.fleet_file = folder / "fleet.yaml"
         self.state = folder / "state"
         self.settings = settings or Settings()
+        if self.settings.placement_endpoint_override is None:
+            external = chosen_placement(folder / "external-placement.log")
+            if external is not None:
+                weakref.finalize(self, external.stop)
+                self.settings = replace(self.settings, placement_endpoint_override=external.url)
         self.events: list[SeamEvent] = []
         self.service: AllInOne | None = None
         self.url = ""
