@@ -41,6 +41,11 @@ class Providers:
         listed = self._json("resource", "provider", "allocation", "show", consumer)
         return {each["resource_provider"]: each["resources"] for each in listed}
 
+    def allocation_by_name(self, consumer: str) -> dict[str, dict[str, int]]:
+        """As ``allocation``, by the names of the providers."""
+        names = {each["uuid"]: each["name"] for each in self._json("resource", "provider", "list")}
+        return {names[uuid]: resources for uuid, resources in self.allocation(consumer).items()}
+
     def candidates(self, resource: str, *more: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._json("allocation", "candidate", "list", "--resource", resource, *more)
         return found

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from jetbridge.model.events import Seam
+from tests.system.clients import openstack_client
 from tests.system.cloud import T4, Cloud, fleet, gpu, host, running
 from tests.system.ledger import allocation, client_of, consumers, providers
+from tests.system.placement import Providers
 
 GPU_CLASS = "CUSTOM_PCI_10DE_1EB8"
 IN_PLACEMENT = {"pci": {"report_in_placement": True}, "filter_scheduler": {"pci_in_placement": True}}
@@ -63,6 +65,12 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
         yield cloud
 
 
+@pytest.fixture(scope="module")
+def osc(cloud: Cloud) -> Iterator[Providers]:
+    with openstack_client(cloud) as openstack:
+        yield Providers(openstack)
+
+
 def boot(cloud: Cloud, name: str, specs: dict[str, str]) -> str:
     return cloud.boot(cloud.flavor(name, specs), name)
 
@@ -74,11 +82,11 @@ def gone(cloud: Cloud, *server_ids: str) -> None:
         cloud.wait_gone(server_id)
 
 
-def test_the_claim_follows_placement_to_the_device_with_the_trait(cloud: Cloud) -> None:
+def test_the_claim_follows_placement_to_the_device_with_the_trait(cloud: Cloud, osc: Providers) -> None:
     server = boot(cloud, "one-fast", {"pci_passthrough:alias": "fast:1"})
     cloud.wait(server, "ACTIVE")
     assert cloud.owned(server) == ["0000:3b:00.0"]
-    assert allocation(cloud, server) == {
+    assert osc.allocation_by_name(server) == {
         "gpu1": {"VCPU": 1, "MEMORY_MB": 512, "DISK_GB": 1},
         "gpu1_0000:3B:00.0": {GPU_CLASS: 1},
     }
@@ -104,21 +112,24 @@ def test_requests_that_share_a_kind_are_chosen_jointly(cloud: Cloud) -> None:
         ("fast:2", "1 of them is free in Placement"),
     ],
 )
-def test_case_85_what_nobody_has_is_no_host_and_changes_nothing(cloud: Cloud, alias: str, says: str) -> None:
+def test_case_85_what_nobody_has_is_no_host_and_changes_nothing(
+    cloud: Cloud, osc: Providers, alias: str, says: str
+) -> None:
+    used = {uuid: osc.usage(uuid) for uuid in osc.tree("gpu1").values()}
     server = boot(cloud, f"no-{alias[:-2]}", {"pci_passthrough:alias": alias})
     cloud.wait(server, "ERROR")
     assert says in cloud.show(server)["fault"]["message"]
-    assert allocation(cloud, server) == {}
+    assert osc.allocation(server) == {}
+    assert {uuid: osc.usage(uuid) for uuid in used} == used
     assert set(cloud.statuses()) <= {"available", "unavailable"}
     gone(cloud, server)
 
 
-def test_case_87_several_devices_of_one_provider_are_followed_exactly(cloud: Cloud) -> None:
+def test_case_87_several_devices_of_one_provider_are_followed_exactly(cloud: Cloud, osc: Providers) -> None:
     server = boot(cloud, "three-vfs", {"pci_passthrough:alias": "vf:3"})
     cloud.wait(server, "ACTIVE")
-    held = {
-        name: amounts["CUSTOM_PCI_15B3_101E"] for name, amounts in allocation(cloud, server).items() if name != "gpu1"
-    }
+    allocated = osc.allocation_by_name(server)
+    held = {name: amounts["CUSTOM_PCI_15B3_101E"] for name, amounts in allocated.items() if name != "gpu1"}
     assert sorted(held.values()) == [1, 2]
     owned = cloud.owned(server)
     for name, amount in held.items():
@@ -127,10 +138,13 @@ def test_case_87_several_devices_of_one_provider_are_followed_exactly(cloud: Clo
     gone(cloud, server)
 
 
-def test_case_88_isolated_devices_are_of_different_providers(cloud: Cloud) -> None:
+def test_case_88_isolated_devices_are_of_different_providers(cloud: Cloud, osc: Providers) -> None:
     server = boot(cloud, "apart", {"pci_passthrough:alias": "vf:2", "group_policy": "isolate"})
     cloud.wait(server, "ACTIVE")
     assert {address[:7] for address in cloud.owned(server)} == {"0000:5e", "0000:5f"}
+    devices = {name: amounts for name, amounts in osc.allocation_by_name(server).items() if name != "gpu1"}
+    one = {"CUSTOM_PCI_15B3_101E": 1}
+    assert devices == {"gpu1_0000:5E:00.0": one, "gpu1_0000:5F:00.0": one}
     third = boot(cloud, "apart-3", {"pci_passthrough:alias": "vf:3", "group_policy": "isolate"})
     cloud.wait(third, "ERROR")
     gone(cloud, server, third)
