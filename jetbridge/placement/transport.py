@@ -99,7 +99,8 @@ class Transport:
             except exceptions.ClientException as error:
                 raise PlacementUnavailable(url=self.url, reason=_first_line(error)) from error
             if answer.status_code >= 500 or answer.status_code in (401, 403):
-                raise PlacementUnavailable(url=self.url, reason=f"{answer.status_code} {detail_of(answer)}")
+                hint = "; its user needs the roles admin and service" if answer.status_code == 403 else ""
+                raise PlacementUnavailable(url=self.url, reason=f"{answer.status_code} {detail_of(answer)}{hint}")
             return answer
 
 

@@ -98,7 +98,7 @@ def _serve(fd: int, url: str) -> None:
     application = deploy.loadapp(config)
 
     def admitted(environ: dict[str, Any], start_response: Any) -> Any:
-        environ.setdefault("HTTP_X_AUTH_TOKEN", "admin")  # clients without a password say nothing of themselves
+        environ["HTTP_X_AUTH_TOKEN"] = "admin"  # clients without a password say nothing true of themselves
         return application(environ, start_response)
 
     waitress.server.create_server(admitted, sockets=[socket.socket(fileno=fd)], threads=THREADS).run()
