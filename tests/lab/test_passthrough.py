@@ -36,7 +36,6 @@ def test_alias_to_edu(cloud: Cloud, boot: Boot, scenario: Scenario) -> None:
     assert cloud.devices()[EDU.address]["status"] == "available"
 
 
-@pytest.mark.short
 def test_numa_policy_required(cloud: Cloud, boot: Boot, scenario: Scenario) -> None:
     """NUMA policy required: each guest lies on the node of its NIC, and a third is refused."""
     scenario.device = f"2 x {NIC0.name}"
