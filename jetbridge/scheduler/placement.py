@@ -28,7 +28,7 @@ from jetbridge.placement.records import Resources
 from jetbridge.placement.sizes import server_resources
 from jetbridge.reasons import Reason
 from jetbridge.scheduler import placement_reasons as reasons
-from jetbridge.scheduler.assign import assigned, split
+from jetbridge.scheduler.assign import assigned, packed, split
 from jetbridge.scheduler.filters.base import merged
 from jetbridge.scheduler.filters.numa import numa_limits
 
@@ -124,7 +124,8 @@ class Placing:
                 # The host itself is full, or too many others want the same.
                 if not self._spec.groups or state.uuid in conflict.message or attempt == TRIES:
                     raise Refused(reasons.no_room(conflict)) from conflict
-                free.update(self._free(provider for provider in shares.amounts if provider != state.uuid))
+                of_devices = self._free(provider for provider in shares.amounts if provider != state.uuid)
+                free.update({provider: min(classes.values(), default=0) for provider, classes in of_devices.items()})
             else:
                 return Selection(state.host, state.compute_node_id, state.generation, shares.providers)
         raise AssertionError("the last attempt returns or raises")
@@ -203,18 +204,24 @@ class Placing:
                 needs.append(_Need(reasons.none_free(group), frozenset(provider.root_uuid for provider in found)))
         return tuple(needs)
 
-    def _free(self, providers: Iterable[str]) -> dict[str, int]:
-        """How much of its scarcest class each provider has free."""
+    def _free(self, providers: Iterable[str]) -> dict[str, dict[str, int]]:
+        """How much each provider has free, by class."""
         found = {}
         for provider in providers:
             _, inventories = self._client.inventories(provider)
             used = self._client.usages(provider)
-            left = [
-                int((entry["total"] - entry["reserved"]) * entry["allocation_ratio"]) - used.get(name, 0)
+            found[provider] = {
+                name: max(0, int((entry["total"] - entry["reserved"]) * entry["allocation_ratio"]) - used.get(name, 0))
                 for name, entry in inventories.items()
-            ]
-            found[provider] = max(min(left, default=0), 0)
+            }
         return found
+
+    def _left(self, providers: Iterable[str], shares: Shares) -> dict[str, dict[str, int]]:
+        """The same once ``shares`` are taken."""
+        return {
+            provider: {name: amount - shares.amounts.get(provider, Counter())[name] for name, amount in classes.items()}
+            for provider, classes in self._free(providers).items()
+        }
 
     # --- who serves ---
 
@@ -243,20 +250,16 @@ class Placing:
                 shares.take(group.requester_id, provider, group.resources)
 
     def _share_others(self, eligible: Mapping[str, Sequence[str]], shares: Shares) -> None:
-        """Groups that no device of ours decides: each of a provider of its own as far as there are enough."""
+        """Groups that no device of ours decides: each of a provider of its own as far as there are enough, else several of one."""
         if not self._others:
             return
-        taken = (
-            {provider for providers in shares.providers.values() for provider in providers} if self._apart else set()
-        )
-        choices = [
-            [provider for provider in eligible[group.requester_id] if provider not in taken] for group in self._others
-        ]
-        places = dict.fromkeys((provider for choice in choices for provider in choice), 1)
+        taken = {provider for providers in shares.providers.values() for provider in providers}
+        choices = [eligible[group.requester_id] for group in self._others]
+        places = {provider: 1 for choice in choices for provider in choice if provider not in taken}
         found = assigned(choices, places)
         if found is None and not self._apart:
-            most = max(amount for group in self._others for amount in group.resources.values())
-            found = assigned(choices, {provider: left // most for provider, left in self._free(places).items()})
+            free = self._left(dict.fromkeys(provider for choice in choices for provider in choice), shares)
+            found = packed([group.resources for group in self._others], choices, free)
         if found is None:
             apart = ", each of another provider as group_policy isolate asks" if self._apart else ""
             wanted = "; ".join(reasons.described(group) for group in self._others)
@@ -285,14 +288,16 @@ class Placing:
                 raise Refused(Reason("placement.traits", text, hint="openstack resource provider trait list HOST"))
             group = replace(group, required=missing)
         for name, amount in sorted(group.resources.items()):
-            for provider, part in self._split(group, name, amount, state.uuid).items():
+            for provider, part in self._split(group, name, amount, state.uuid, shares).items():
                 shares.take(group.requester_id, provider, {name: part})
 
-    def _split(self, group: RequestGroup, name: str, amount: int, root: str) -> dict[str, int]:
+    def _split(self, group: RequestGroup, name: str, amount: int, root: str, shares: Shares) -> dict[str, int]:
         whole = self._found(replace(group, resources={name: amount}), root)
-        if whole:
-            return {whole[0]: amount}
-        parts = split(amount, self._free(self._ask(replace(group, resources={name: 1}), root)))
+        untouched = next((provider for provider in whole if name not in shares.amounts.get(provider, ())), None)
+        if untouched is not None:
+            return {untouched: amount}
+        left = self._left(self._ask(replace(group, resources={name: 1}), root), shares)
+        parts = split(amount, {provider: classes.get(name, 0) for provider, classes in left.items()})
         if parts is None:
             raise Refused(reasons.none_free(replace(group, resources={name: amount})))
         return parts
