@@ -33,8 +33,6 @@ class VgpuType:
     id: str
     resource_class: str = DEFAULT_CLASS
     max_instances: int | None = None
-    display: bool = False
-    ramfb: bool = False
 
 
 class HostFacts(Protocol):
@@ -96,9 +94,7 @@ def read_config(enabled: Sequence[str], sections: Mapping[str, TypeOptions], fac
                     f" [mdev_{name}]device_addresses: a card carries one type, take it out of one of them"
                 )
             by_address[address] = name
-        types[name] = VgpuType(
-            name, options.mdev_class, options.max_instances, display=options.display, ramfb=options.ramfb
-        )
+        types[name] = VgpuType(name, options.mdev_class, options.max_instances)
     _check_classes(types, by_address, facts)
     for name in sections.keys() - set(enabled):
         warnings.append(f"section [mdev_{name}] has no effect: {name} is not in [devices]enabled_mdev_types")

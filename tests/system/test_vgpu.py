@@ -66,13 +66,28 @@ HOSTS = [
         [card(0x3B, mdev_types=types(nvidia_222=4)), card(0x5E, mdev_types=types(nvidia_222=4))],
         config=offering("nvidia-222"),
     ),
+    host(
+        "capped",
+        [card(0x3B, mdev_types=types(nvidia_222=16)), card(0x5E, mdev_types=types(nvidia_222=16))],
+        config=offering("nvidia-222", nvidia_222={"max_instances": 10}),
+    ),
+    host(
+        "mixed",
+        [card(0x65, pf={"vfs": 3, "max_vfs": 3}, mdev_types=types(nvidia_712=1, nvidia_713=1))],
+        config=offering(
+            "nvidia-712",
+            "nvidia-713",
+            nvidia_712={"device_addresses": ["0000:65:00.0"]},
+            nvidia_713={"device_addresses": ["0000:65:00.1"], "mdev_class": "CUSTOM_BIG"},
+        ),
+    ),
 ]
 
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     with running(tmp_path_factory.mktemp("vgpu"), {"hosts": HOSTS}) as cloud:
-        cloud.until(lambda: len(usages(cloud)) == 8, "all cards are in Placement", lambda: usages(cloud))
+        cloud.until(lambda: len(usages(cloud)) == 10, "all cards are in Placement", lambda: usages(cloud))
         yield cloud
 
 
@@ -216,6 +231,44 @@ def test_108_isolated_groups_need_two_cards(clean: Cloud) -> None:
     assert "isolate" in refused["fault"]["message"]
     [together] = boot(clean, "whole", {**apart, "group_policy": "none"})
     assert together["status"] == "ACTIVE"
+
+
+def test_110_a_cap_fills_one_card_and_leaves_the_other_without_a_provider(clean: Cloud) -> None:
+    shown = {name: total for name, (_, total) in usages(clean).items() if name.startswith("capped")}
+    assert shown == {"capped_pci_0000_3b_00_0": 10}
+    assert statuses(boot(clean, "capped", {"resources:VGPU": "10"})) == ["ACTIVE"]
+    clean.update_resources("capped")
+    [refused] = boot(clean, "capped", ONE)
+    assert "Placement has no free VGPU" in refused["fault"]["message"]
+    shown = {name: total for name, (_, total) in usages(clean).items() if name.startswith("capped")}
+    assert shown == {"capped_pci_0000_3b_00_0": 10}
+
+
+def test_groups_of_two_classes_may_come_of_one_card(clean: Cloud) -> None:
+    both = {"resources1:VGPU": "2", "resources2:CUSTOM_BIG": "1", "group_policy": "none"}
+    [server] = boot(clean, "mixed", both)
+    assert server["status"] == "ACTIVE"
+    assert sorted(kind for _, kind, _ in held(clean, server["id"])) == ["nvidia-712", "nvidia-712", "nvidia-713"]
+    assert statuses(boot(clean, "mixed", both)) == ["ERROR"]
+
+
+def test_groups_of_several_sizes_may_come_of_one_card_or_of_two(clean: Cloud) -> None:
+    [one] = boot(clean, "busy", {"resources1:VGPU": "5", "resources2:VGPU": "1", "group_policy": "none"})
+    assert (one["status"], len(held(clean, one["id"]))) == ("ACTIVE", 6)
+    [two] = boot(clean, "pair", {"resources:VGPU": "4", "resources1:VGPU": "4"})
+    assert (two["status"], len(held(clean, two["id"]))) == ("ACTIVE", 8)
+
+
+def test_114_what_cant_be_done_with_a_vgpu_is_refused_and_the_guest_runs_on(clean: Cloud) -> None:
+    [server] = boot(clean, "whole", ONE)
+    kept = held(clean, server["id"])
+    for action in ("suspend", "resize", "migrate", "os-migrateLive", "rebuild", "rescue", "shelve", "createImage"):
+        answer = clean.client.post(f"/servers/{server['id']}/action", json={action: None})
+        assert answer.status_code == 400, action
+        assert "There is no such action" in answer.json()["badRequest"]["message"]
+    [(_, _, uuid)] = kept
+    assert mdevs_of(guest(clean, server)) == (uuid,)
+    assert (clean.show(server["id"])["status"], held(clean, server["id"])) == ("ACTIVE", kept)
 
 
 def test_105_and_d25_a_hundred_servers_that_come_and_go_leak_no_mdev_and_touch_no_foreign_one(clean: Cloud) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from jetbridge.mdev.cards import Card, CardType, cards_of
-from jetbridge.mdev.values import Instance, Kind
+from jetbridge.mdev.values import HostVgpus, Instance, Kind, Offer, Parent
 from tests.unit.mdev.build import host_of, ours_of, shares_of
 
 
@@ -37,6 +37,21 @@ def test_a_card_tells_all_its_types_and_which_are_offered() -> None:
         {},
         (Instance("mtty_mtty", "x", "foreign-1", False),),
     )
+
+
+def test_each_card_tells_its_own_total() -> None:
+    case = {"enabled": ["t"], "parents": ["pci_0000_3b_00_0 t=4", "pci_0000_5e_00_0 t=2"]}
+    assert [[(kind.type, kind.total) for kind in card.types] for card in cards(case)] == [[("t", 4)], [("t", 2)]]
+
+
+def test_a_type_is_named_by_any_function_that_knows_its_name() -> None:
+    """A VF that carries a type names it no more: its file lists what can be created on it now."""
+    vfs = [
+        Parent(f"vf{number}", f"vf{number}", "card", "card", Kind.VFIO, (Offer("t", 1, name),))
+        for number, name in enumerate((None, "L40S-4Q", None))
+    ]
+    [card] = cards_of(HostVgpus(tuple(vfs)), (), ())
+    assert card.types == (CardType("t", "L40S-4Q", 3),)
 
 
 def test_what_is_ours_is_not_foreign() -> None:

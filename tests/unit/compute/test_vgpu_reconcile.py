@@ -1,0 +1,158 @@
+"""Records, hosts and guests agree again after restarts, crashes and other options."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from jetbridge.compute import tracker, vgpus
+from jetbridge.compute.inventory import take_inventory
+from jetbridge.compute.reconcile import reconcile
+from jetbridge.db import servers, vgpu_cards
+from jetbridge.errors import ComputeResourcesUnavailable, InvalidLibvirtMdevConfig
+from jetbridge.mdev.choice import Wanted
+from jetbridge.mdev.config import TypeOptions
+from jetbridge.mdev.values import State
+from tests.unit.compute.conftest import CONTEXT, MakeBench
+from tests.unit.compute.vgpu_hosts import (
+    CARD,
+    FOREIGN,
+    ONE,
+    VENDOR,
+    WHOLE,
+    boot,
+    carried,
+    claim,
+    delete,
+    existing,
+    make_foreign,
+    ours,
+    settings,
+    simulated,
+    totals,
+    with_settings,
+)
+from tests.unit.virt.fleets import domain
+
+
+def test_after_a_restart_of_the_host_everything_comes_back(bench: MakeBench) -> None:
+    host = bench(
+        devices=[WHOLE, VENDOR],
+        settings=settings("nvidia-222", "nvidia-558", nvidia_558=TypeOptions(("0000:65:00.0",))),
+    )
+    server, [mdev, vendor] = boot(host, ONE, Wanted("pci_0000_65_00_0", "VGPU", 1))
+    simulated(host).reboot_host()
+    assert (list(existing(host)), carried(host, 1)) == ([mdev.uuid], "0")
+    vgpus.make(host.host, CONTEXT, server.uuid)
+    assert carried(host, 1) == "558"
+    assert vendor.address == "0000:65:00.1"
+
+
+@pytest.mark.parametrize("lost", ["stopped", "gone"])
+def test_a_servers_mdev_that_got_lost_is_made_again(bench: MakeBench, lost: str) -> None:
+    host = bench(devices=[WHOLE], settings=settings("nvidia-222"))
+    _, [mine] = boot(host, ONE)
+    name = f"mdev_{mine.uuid.replace('-', '_')}_0000_3b_00_0"
+    (simulated(host).stop_mdev if lost == "stopped" else simulated(host).destroy_mdev)(name)
+    assert existing(host) == {}
+    reconcile(host.host)
+    assert existing(host) == {mine.uuid: CARD}
+
+
+def test_what_a_killed_process_made_is_found_by_its_record(bench: MakeBench) -> None:
+    """Killed between making and writing that it was made; then the build is undone."""
+    host = bench(
+        devices=[WHOLE, VENDOR],
+        settings=settings("nvidia-222", "nvidia-558", nvidia_558=TypeOptions(("0000:65:00.0",))),
+    )
+    server, [mdev, vendor] = claim(host, ONE, Wanted("pci_0000_65_00_0", "VGPU", 1))
+    make_foreign(host, uuid=mdev.uuid)  # under our UUID: it was us
+    host.host.files.write_text("/sys/bus/pci/devices/0000:65:00.1/nvidia/current_vgpu_type", "558")
+    tracker.release(host.host, None, server.uuid, host.node_id)
+    assert {vgpu.state for vgpu in ours(host)} == {State.RESERVED}
+    reconcile(host.host, starting=True)
+    [kept] = ours(host)
+    assert (kept.uuid, kept.state, kept.server) == (mdev.uuid, State.READY, None)
+    assert list(existing(host)) == [mdev.uuid]
+    assert carried(host, 1) == "0"
+    assert vendor.uuid not in {vgpu.uuid for vgpu in ours(host)}
+
+
+def test_what_a_killed_process_had_not_made_is_forgotten(bench: MakeBench) -> None:
+    host = bench(devices=[WHOLE], settings=settings("nvidia-222"))
+    server, _ = claim(host, ONE)
+    tracker.release(host.host, None, server.uuid, host.node_id)
+    reconcile(host.host, starting=True)
+    assert ours(host) == ()
+    assert existing(host) == {}
+
+
+def test_vgpus_of_a_server_that_is_gone_can_be_used_again(bench: MakeBench) -> None:
+    host = bench(devices=[WHOLE], settings=settings("nvidia-222"))
+    server, [mine] = boot(host, ONE)
+    host.host.database.write(lambda conn: servers.soft_delete(conn, server.uuid, now=host.host.now()))
+    reconcile(host.host)
+    [kept] = ours(host)
+    assert (kept.uuid, kept.server) == (mine.uuid, None)
+
+
+def test_a_vgpu_in_a_running_guest_is_not_freed(bench: MakeBench, caplog: pytest.LogCaptureFixture) -> None:
+    host = bench(devices=[WHOLE], settings=settings("nvidia-222"))
+    server, [mine] = boot(host, ONE)
+    hostdev = f"<hostdev mode='subsystem' type='mdev' model='vfio-pci'><source><address uuid='{mine.uuid}'/></source></hostdev>"
+    simulated(host).define_domain(domain(extra=hostdev))
+    simulated(host).start_domain("instance-00000001")
+    host.host.database.write(lambda conn: servers.soft_delete(conn, server.uuid, now=host.host.now()))
+    with caplog.at_level(logging.ERROR):
+        reconcile(host.host)
+    assert "run in domain instance-00000001: they are not freed" in caplog.text
+    assert [vgpu.server for vgpu in ours(host)] == [server.uuid]
+
+
+def test_a_uuid_that_is_there_twice_is_told(bench: MakeBench) -> None:
+    host = bench(devices=[WHOLE], settings=settings("nvidia-222"))
+    seen = vgpus.look(host.host)
+    [mine] = claim(host, ONE)[1]
+    make_foreign(host, uuid=mine.uuid)
+    twice = vgpus.look(host.host).instances * 2
+    with pytest.raises(InvalidLibvirtMdevConfig, match="several times"):
+        vgpus.instance_of(host.host, replace(seen, instances=twice), mine)
+
+
+def test_f21_what_somebody_else_made_is_left_alone(bench: MakeBench) -> None:
+    host = bench(devices=[WHOLE], settings=settings("nvidia-222"))
+    make_foreign(host)
+    take_inventory(host.host)
+    assert totals(host) == {CARD: {"VGPU": 3}}
+    for _ in range(3):
+        server, [mine] = boot(host, ONE)
+        assert mine.uuid != FOREIGN
+        delete(host, server)
+    reconcile(host.host, starting=True)
+    assert FOREIGN in existing(host)
+    with host.host.database.read() as conn:
+        [card] = vgpu_cards.of_node(conn, host.node_id)
+    assert [instance.uuid for instance in card.foreign] == [FOREIGN]
+
+
+def test_f21_a_type_that_is_taken_out_and_put_back_comes_back(bench: MakeBench) -> None:
+    host = bench(devices=[WHOLE], settings=settings("nvidia-222"))
+    make_foreign(host)
+    server, [held] = boot(host, ONE)
+    other, [idle] = boot(host, ONE)
+    delete(host, other)
+    without = with_settings(host, settings("nvidia-223"))
+    assert totals(without) == {CARD: {"VGPU": 1}}
+    assert set(existing(without)) == {held.uuid, FOREIGN}
+    assert idle.uuid not in existing(without)
+    with pytest.raises(ComputeResourcesUnavailable):
+        claim(without, ONE)
+    again = with_settings(without, settings("nvidia-222"))
+    assert totals(again) == {CARD: {"VGPU": 3}}
+    boot(again, ONE)
+    assert FOREIGN in existing(again)
+    delete(again, server)
+    _, [reused] = boot(again, ONE)
+    assert reused.uuid == held.uuid
