@@ -19,6 +19,7 @@ PAGES = {
     "operate.md": ("--config-file", "examples/jetbridge.conf", "--fleet", "examples/slow-fleet.yaml"),
     "network.md": NIC_FLEET,
     "accelerators.md": NIC_FLEET,
+    "vgpu.md": ("--fleet", "examples/vgpu-fleet.yaml"),
 }
 """How the service of each page is started."""
 

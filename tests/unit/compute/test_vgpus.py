@@ -107,6 +107,13 @@ def test_f22_a_vf_gets_its_type_and_loses_it(bench: MakeBench) -> None:
     boot(host, card)
 
 
+def test_f22_a_vf_that_has_its_type_keeps_it_when_its_server_is_started_again(bench: MakeBench) -> None:
+    host = bench(devices=[VENDOR], settings=settings("nvidia-558"))
+    server, mine = boot(host, Wanted("pci_0000_65_00_0", "VGPU", 1))
+    assert [vgpu.uuid for vgpu in vgpus.make(host.host, CONTEXT, server.uuid)] == [vgpu.uuid for vgpu in mine]
+    assert carried(host, 1) == "558"
+
+
 def test_f22_a_type_that_somebody_else_set_is_left_alone(bench: MakeBench) -> None:
     host = bench(devices=[VENDOR], settings=settings("nvidia-558"))
     host.host.files.write_text("/sys/bus/pci/devices/0000:65:00.1/nvidia/current_vgpu_type", "558")

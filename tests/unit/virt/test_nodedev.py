@@ -89,6 +89,16 @@ def test_a_real_mdev_parent_and_an_mdev() -> None:
     assert (mdev.type, mdev.parent_addr, mdev.iommu_group) == ("labvgpu-1", "0000:42:00.0", 24)
 
 
+@pytest.mark.parametrize("suffix", ["", "_0000_3b_00_0", "_mtty"])
+def test_the_uuid_of_an_mdev_stands_in_its_name_where_the_document_has_none(suffix: str) -> None:
+    """libvirt before 7.3 has no <uuid>; from 7.7 on the name ends with the parent's address."""
+    name = f"mdev_4b20d080_1b54_4048_85b3_a6a62d165c01{suffix}"
+    capability = "<capability type='mdev'><type id='t'/><iommuGroup number='7'/></capability>"
+    mdev = parse_node_device(f"<device><name>{name}</name><parent>pci_0000_3b_00_0</parent>{capability}</device>").mdev
+    assert mdev is not None
+    assert mdev.uuid == "4b20d080-1b54-4048-85b3-a6a62d165c01"
+
+
 def test_a_shared_iommu_group() -> None:
     pci = lab_document("pci_0000_01_01_0").pci
     assert pci is not None

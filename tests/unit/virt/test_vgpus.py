@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 from lxml import etree
 
 from jetbridge.mdev.values import HostVgpus, Instance, Kind, Offer, Parent
+from jetbridge.virt.connection import HostFiles
 from jetbridge.virt.node_xml import mdev_xml
 from jetbridge.virt.simulated import SimulatedConnection, SimulatedHostFiles
 from jetbridge.virt.vgpus import VgpuFacts, current_type, host_vgpus, vendor_number
@@ -84,6 +86,15 @@ def test_f22_the_types_of_a_vf_stand_in_its_files(tmp_path: Path) -> None:
 def test_vfs_of_nics_are_not_asked(tmp_path: Path) -> None:
     connection, files = opened(tmp_path, "hardware: [connectx6]")
     assert read(connection, files) == HostVgpus()
+    asked: list[str] = []
+
+    class Files(SimulatedHostFiles):
+        def read_text(self, path: str) -> str | None:
+            asked.append(path)
+            return super().read_text(path)
+
+    host_vgpus(connection.node_devices(), Files(connection._machine))
+    assert [path for path in asked if "nvidia" in path] == []
 
 
 def test_what_the_options_need_to_know_of_a_host(tmp_path: Path) -> None:
@@ -96,6 +107,20 @@ def test_what_the_options_need_to_know_of_a_host(tmp_path: Path) -> None:
     assert facts.card_of("mtty_mtty") == "mtty_mtty"
     card = VgpuFacts(opened(tmp_path / "b", CARD)[1]) if (tmp_path / "b").mkdir() is None else facts
     assert card.card_of("0000:65:00.5") == "0000:65:00.0"
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("vgpu_card_0", True), ("my_driver_card", True), ("my_driver_card_0", False), ("vgpu_card", False)],
+)
+def test_virtual_parents_may_have_underscores_of_their_own(name: str, found: bool) -> None:
+    folders = {"/sys/devices/virtual/vgpu": ("card_0",), "/sys/devices/virtual/my_driver": ("card",)}
+
+    class Files:
+        def list_dir(self, path: str) -> tuple[str, ...]:
+            return folders.get(path, ())
+
+    assert VgpuFacts(cast("HostFiles", Files())).is_virtual_parent(name) is found
 
 
 @pytest.mark.parametrize("parent", ["pci_0000_65_00_1", "mtty_mtty"])
