@@ -11,7 +11,15 @@ import pytest
 
 from jetbridge.config.settings import Settings
 from jetbridge.db.engine import Database
-from jetbridge.errors import InvalidConfiguration, NetworkServiceFailed, NotFound, NotSupported, PortInUse
+from jetbridge.errors import (
+    InvalidConfiguration,
+    JetbridgeError,
+    NetworkServiceFailed,
+    NotFound,
+    NotSupported,
+    PortBindingFailed,
+    PortInUse,
+)
 from jetbridge.model.context import ADMIN_ID, RequestContext
 from jetbridge.model.network import Binding, Network, NewPort, Port
 from jetbridge.network.embedded import EmbeddedPorts
@@ -19,6 +27,7 @@ from jetbridge.network.neutron import NeutronPorts
 from jetbridge.network.nics import Wish, choose
 from jetbridge.network.ports import Ports
 from jetbridge.pci.port import VnicType
+from jetbridge.pci.request import NumaPolicy
 from tests.servers.neutron import Neutron, neutron
 from tests.unit.api.doors import empty_database
 
@@ -88,6 +97,23 @@ def test_a_port_is_bound_once_and_released_key_by_key(bench: Bench) -> None:
     assert bench.ports.port(port_id) == replace(before, profile={"trusted": "true", "capabilities": ["rx"]})
 
 
+def test_a_port_that_is_bound_again_says_nothing_of_the_device_before(bench: Bench) -> None:
+    """As after a build that went on to another host while the first could not be reached."""
+    port_id = bench.port(profile={"trusted": "true"})
+    bench.ports.bind(port_id, Binding("s1", "h1", {**VF, "vf_num": 1, "pf_mac_address": "0c:42:a1:6e:20:10"}))
+    fewer = {"pci_slot": "0000:c1:00.2", "pci_vendor_info": "15b3:101e", "physical_network": "n1"}
+    bound = bench.ports.bind(port_id, Binding("s1", "h2", fewer))
+    assert bound.profile == {"trusted": "true", "capabilities": ["rx"], **fewer}
+    assert bound.host == "h2"
+
+
+def test_a_port_has_its_own_numa_policy(bench: Bench) -> None:
+    word = NumaPolicy.REQUIRED
+    named = {"numa_policy": word} if isinstance(bench.service, EmbeddedPorts) else {"numa_affinity_policy": word.value}
+    assert bench.ports.port(bench.port(**named)).numa_policy is NumaPolicy.REQUIRED
+    assert bench.ports.port(bench.port()).numa_policy is None
+
+
 def test_a_port_takes_over_the_mac_address_of_a_whole_card(bench: Bench) -> None:
     port_id = bench.port(VnicType.DIRECT_PHYSICAL)
     bound = bench.ports.bind(port_id, Binding("s1", "h1", VF, mac="0c:42:a1:00:00:01"))
@@ -146,6 +172,30 @@ def test_a_vnic_type_that_no_host_serves_is_refused(elsewhere: tuple[Neutron, Ne
     port = service.port(service.network("n"), **{"binding:vnic_type": "baremetal"})
     with pytest.raises(NotSupported, match="baremetal"):
         ports.port(port["id"])
+
+
+def test_of_two_servers_that_want_a_port_one_gets_it(elsewhere: tuple[Neutron, NeutronPorts]) -> None:
+    service, ports = elsewhere
+    port = service.port(service.network("n"), **{"binding:vnic_type": "direct"})
+    service.taken_after_a_look[port["id"]] = "s2"
+    with pytest.raises(PortBindingFailed, match="another revision"):
+        ports.bind(port["id"], Binding("s1", "h1", VF))
+    assert (port["device_id"], port["binding:profile"]) == ("s2", {})
+
+
+@pytest.mark.parametrize(
+    ("status", "error"), [(401, NetworkServiceFailed), (403, NetworkServiceFailed), (409, PortBindingFailed)]
+)
+def test_a_refusal_of_us_is_not_one_of_the_port(
+    elsewhere: tuple[Neutron, NeutronPorts], status: int, error: type[JetbridgeError]
+) -> None:
+    """Another host would be refused as well."""
+    service, ports = elsewhere
+    port = service.port(service.network("n"), **{"binding:vnic_type": "direct"})
+    ports.port(port["id"])
+    service.refusing = status
+    with pytest.raises(error, match="so not"):
+        ports.bind(port["id"], Binding("s1", "h1", VF))
 
 
 def test_a_port_that_asks_for_bandwidth_is_refused(elsewhere: tuple[Neutron, NeutronPorts]) -> None:

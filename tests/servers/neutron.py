@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.responses import JSONResponse
 
 from jetbridge.service.http import HttpServer
 
@@ -15,13 +16,16 @@ OVS = {"bridge_name": "br-int", "connectivity": "l2"}
 
 
 class Neutron:
-    """``networks`` and ``ports`` are its database. Binding fails on hosts in ``dead``."""
+    """``networks`` and ``ports`` are its database. Binding fails on hosts in ``dead``. ``taken_after_a_look``: ports that a server takes
+    as soon as somebody has looked at them. ``refusing``: the status of all answers."""
 
     def __init__(self) -> None:
         self.networks: dict[str, dict[str, Any]] = {}
         self.ports: dict[str, dict[str, Any]] = {}
         self.dead: set[str] = set()
         self.asked: list[str] = []
+        self.taken_after_a_look: dict[str, str] = {}
+        self.refusing: int | None = None
 
     def network(self, name: str, **more: Any) -> str:
         made = {"id": str(uuid.uuid4()), "name": name, "project_id": "p1", "shared": True, **more}
@@ -74,6 +78,8 @@ class Neutron:
         @app.middleware("http")
         async def note(request: Request, go_on: Any) -> Any:
             self.asked.append(f"{request.method} {request.url.path}")
+            if self.refusing is not None:
+                return refusal(self.refusing, "so not")
             return await go_on(request)
 
         @app.get("/")
@@ -95,7 +101,12 @@ class Neutron:
 
         @app.get("/v2.0/ports/{key}")
         def port(key: str) -> Any:
-            return {"port": of(self.ports, key)}
+            found = of(self.ports, key)
+            seen = dict(found)
+            if key in self.taken_after_a_look:
+                found["device_id"] = self.taken_after_a_look.pop(key)
+                found["revision_number"] += 1
+            return {"port": seen}
 
         @app.post("/v2.0/ports", status_code=201)
         async def create(request: Request) -> Any:
@@ -108,7 +119,7 @@ class Neutron:
             found = of(self.ports, key)
             wanted = request.headers.get("If-Match")
             if wanted is not None and wanted != f"revision_number={found['revision_number']}":
-                raise HTTPException(412, f"Port {key} has another revision")
+                return refusal(412, f"Port {key} has another revision")
             found.update((await request.json())["port"])
             found["revision_number"] += 1
             self._wire(found)
@@ -121,6 +132,11 @@ class Neutron:
             return Response(status_code=204)
 
         return app
+
+
+def refusal(status: int, message: str) -> Response:
+    """As Neutron words one."""
+    return JSONResponse({"NeutronError": {"type": "Refused", "message": message, "detail": ""}}, status)
 
 
 @contextmanager

@@ -88,3 +88,25 @@ def test_a_port_that_can_not_be_bound_on_one_host_is_bound_on_another(
     cloud.wait_gone(server_id)
     service[0].dead.clear()
     check_at_rest(cloud)
+
+
+def test_case_99_a_vnic_type_that_is_changed_under_a_server_changes_nothing_of_it(
+    cloud: Cloud, service: tuple[Neutron, str], data: str
+) -> None:
+    """What a port was when the server was made stands with the server."""
+    port = service[0].port(data, **{"binding:vnic_type": "direct"})
+    server_id = cloud.boot(cloud.flavor("h", {}), networks=[{"port": port["id"]}])
+    before = cloud.wait(server_id, "ACTIVE", "ERROR")
+    assert before["status"] == "ACTIVE", before["fault"]
+    (address,) = cloud.owned(server_id)
+    port["binding:vnic_type"] = "macvtap"
+    cloud.stop()
+    cloud.start()
+    cloud.act(server_id, "reboot", {"type": "HARD"})
+    server = cloud.wait(server_id, "ACTIVE")
+    assert [nic.get("type") for nic in nics(cloud, server)] == ["hostdev"]
+    assert cloud.owned(server_id) == [address]
+    cloud.delete(server_id)
+    cloud.wait_gone(server_id)
+    assert (port["device_id"], port["binding:host_id"]) == ("", None)
+    check_at_rest(cloud)

@@ -176,7 +176,13 @@ def test_a_service_that_restarts_between_creating_and_binding_goes_on(stage: Sta
     with pytest.raises(AcceleratorRequestBindingFailed, match="could not communicate"):
         stage.bindings.bind(server, "gpu1", providers)
     assert not stage.bindings.drop(server)
-    assert len(stage.rows()) == 2  # known, so that they are deleted when it is back
+    # Known, and where: so that they are deleted when it is back, whatever of the call it had got.
+    assert [row.hostname for row in stage.rows()] == ["gpu1", "gpu1"]
+    with pytest.raises(AcceleratorRequestOpFailed, match="could not communicate"):
+        stage.bindings.create(new_id(), 2, "physics", [Wanted("infer")])
+    (intent,) = [row for row in stage.rows() if row.arq_uuid is None]
+    assert intent.profile == "infer"
+    stage.database.write(lambda conn: server_arqs.forget(conn, [intent.id]))
     door = OwnDoor(stage.service)
     back = replace(stage.bindings, client=door.start())
     try:

@@ -95,6 +95,7 @@ def test_binding_is_one_patch_of_all(cyborg: FakeCyborg) -> None:
     cyborg.client.bind({**BINDING, "a2": Binding("gpu7", "rp2", "server", "physics")})
     (request,) = cyborg.requests
     assert (request.method, request.path, set(request.body)) == ("PATCH", "/accelerator_requests", {"a1", "a2"})
+    assert request.headers["OpenStack-API-Version"] == "accelerator 2.1"  # since which there is a project
     assert request.body["a1"] == [
         {"path": "/hostname", "op": "add", "value": "gpu7"},
         {"path": "/device_rp_uuid", "op": "add", "value": "rp"},

@@ -11,7 +11,6 @@ from jetbridge.pci.device import DeviceType, PciDevice
 from jetbridge.pci.fit import Refusal, fit
 from jetbridge.pci.pool import pools_of
 from jetbridge.pci.port import (
-    UNBOUND_KEYS,
     PortWish,
     VnicType,
     binding_profile,
@@ -119,5 +118,16 @@ def test_the_profile_of_a_vf_says_all_that_is_known_of_it() -> None:
 
 
 def test_what_the_binding_wrote_goes_key_by_key() -> None:
-    profile = {**dict.fromkeys(UNBOUND_KEYS, "x"), "trusted": "true", "capabilities": ["switchdev"]}
+    written = [
+        "pci_vendor_info",
+        "pci_slot",
+        "allocation",
+        "arq_uuid",
+        "physical_network",
+        "card_serial_number",
+        "vf_num",
+        "pf_mac_address",
+        "device_mac_address",
+    ]
+    profile = {**dict.fromkeys(written, "x"), "trusted": "true", "capabilities": ["switchdev"]}
     assert without_binding(profile) == {"trusted": "true", "capabilities": ["switchdev"]}
