@@ -7,11 +7,11 @@ PCI devices do: so that a card and its virtual functions are given once, whichev
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jetbridge.accelerator.profile import check_profile, devices_of
-from jetbridge.db import accelerators, arqs, compute_nodes, device_profiles, pci_devices, servers
+from jetbridge.db import accelerators, arqs, compute_nodes, device_profiles, pci_devices, server_arqs, servers
 from jetbridge.db.clock import utcnow
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
@@ -199,7 +199,7 @@ class AcceleratorService:
                     _require_service(
                         context, f"delete accelerator request {uuid}, which server {arq.instance_uuid} has"
                     )
-                    _refuse_in_use(conn, arq.instance_uuid)
+                    _refuse_in_use(conn, arq.instance_uuid, [uuid])
         missing = [
             uuid
             for uuid in uuids
@@ -216,7 +216,7 @@ class AcceleratorService:
         with self._database.read() as conn:
             mine = arqs.listing(conn, instance_uuid=instance_uuid)
             if mine:
-                _refuse_in_use(conn, instance_uuid)
+                _refuse_in_use(conn, instance_uuid, [arq.uuid for arq in mine])
         for arq in mine:
             self._database.write(lambda conn, arq=arq: _delete(conn, arq.uuid, None))  # type: ignore[misc]
 
@@ -239,12 +239,14 @@ def _require_service(context: RequestContext, what: str) -> None:
         raise Forbidden(f"Policy doesn't allow to {what}: it needs the role {SERVICE_ROLE}, use the Compute API.")
 
 
-def _refuse_in_use(conn: Connection, instance_uuid: str | None) -> None:
-    """Whoever asks, and whatever roles: a device whose guest may run is nobody else's. Raises ``Conflict``."""
+def _refuse_in_use(conn: Connection, instance_uuid: str | None, uuids: Iterable[str]) -> None:
+    """Whoever asks, and whatever roles: a device whose guest may run is nobody else's. What somebody bound to a server by hand is not in
+    its guest. Raises ``Conflict``."""
     server = servers.get_many(conn, [instance_uuid]).get(instance_uuid) if instance_uuid else None
     if server is None or server.compute_node_id is None or server.launched_at is None:
         return
-    if server.task_state is not TaskState.DELETING:
+    given = {arq.arq_uuid for arq in server_arqs.of_server(conn, server.uuid)}
+    if server.task_state is not TaskState.DELETING and not given.isdisjoint(uuids):
         raise Conflict(f"Server {server.uuid} has its accelerator requests as long as it is there: delete the server")
 
 
@@ -263,7 +265,7 @@ def _start(conn: Connection, bindings: Mapping[str, Binding | None]) -> None:
     for uuid, binding in bindings.items():
         arq = arqs.get(conn, uuid)
         if binding is None:
-            _refuse_in_use(conn, arq.instance_uuid)
+            _refuse_in_use(conn, arq.instance_uuid, [uuid])
             continue
         started = arqs.change(
             conn,

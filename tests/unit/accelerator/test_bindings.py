@@ -12,7 +12,8 @@ import pytest
 from jetbridge.accelerator.bindings import ServerBindings, Wanted
 from jetbridge.accelerator.inventory import declared
 from jetbridge.accelerator.service import AcceleratorService
-from jetbridge.db import accelerators, compute_nodes, server_arqs
+from jetbridge.conductor.accelerators import drop_strays
+from jetbridge.db import accelerators, builds, compute_nodes, server_arqs, servers
 from jetbridge.db.clock import utcnow
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
@@ -21,6 +22,7 @@ from jetbridge.model.accelerator import ServerArq
 from jetbridge.model.context import RequestContext
 from jetbridge.service.accelerators import OwnDoor
 from tests.contract.db.rows import node
+from tests.contract.db.rows import server as server_row
 from tests.unit.accelerator.hosts import T4, report, specs
 
 ADMIN = RequestContext("root", "admin", frozenset({"admin"}), "req-1")
@@ -192,3 +194,21 @@ def test_a_service_that_restarts_between_creating_and_binding_goes_on(stage: Sta
         assert stage.nothing_left()
     finally:
         door.stop()
+
+
+def test_only_what_no_build_and_no_host_answers_for_is_a_stray(stage: Stage) -> None:
+    lost, built, placed, on_host = (new_id() for _ in range(4))
+    for uuid_ in (lost, built, placed):
+        stage.bindings.create(uuid_, 1, "physics", [Wanted("infer")])
+    stage.bindings.create(on_host, 1, "physics", [Wanted("infer")])
+    one, two = stage.providers
+    stage.bindings.bind(on_host, "gpu1", {"device_profile_0": [one], "device_profile_1": [two]})
+
+    def write(conn: Connection) -> None:
+        made = servers.create(conn, replace(server_row("s1"), uuid=placed))
+        servers.place(conn, made.uuid, "gpu1", "gpu1", compute_nodes.of_host(conn, "gpu1").id)
+        builds.start(conn, built, "conductor", now=utcnow())
+
+    stage.database.write(write)
+    assert drop_strays(stage.database, stage.bindings) == 1
+    assert {row.instance_uuid for row in stage.rows()} == {built, placed, on_host}

@@ -11,12 +11,12 @@ import pytest
 
 from jetbridge.accelerator.inventory import declared
 from jetbridge.accelerator.service import AcceleratorService, Binding, BoundEvent
-from jetbridge.db import accelerators, compute_nodes, pci_devices, servers
+from jetbridge.db import accelerators, compute_nodes, pci_devices, server_arqs, servers
 from jetbridge.db.clock import utcnow
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
 from jetbridge.errors import Conflict, Forbidden, Invalid, NotFound
-from jetbridge.model.accelerator import Accelerator, Arq
+from jetbridge.model.accelerator import Accelerator, Arq, ServerArq
 from jetbridge.model.context import RequestContext
 from jetbridge.model.server import TaskState
 from jetbridge.pci import device as life
@@ -247,6 +247,8 @@ def test_what_a_server_has_is_taken_away_by_nobody(stage: Stage) -> None:
         return made.uuid
 
     uuid_ = stage.database.write(boot)
+    known = ServerArq(uuid_, 1, "infer", "physics", "device_profile_0", None, arq.uuid)
+    stage.database.write(lambda conn: server_arqs.insert(conn, [known]))
     stage.bind([arq], [card.rp_uuid], uuid_)
     for take in (
         lambda: stage.service.delete(SERVICE, [arq.uuid]),
@@ -259,6 +261,25 @@ def test_what_a_server_has_is_taken_away_by_nobody(stage: Stage) -> None:
     stage.database.write(lambda conn: servers.update(conn, uuid_, task_state=TaskState.DELETING))
     stage.service.delete_of_server(SERVICE, uuid_)
     assert stage.service.list(ADMIN) == ()
+
+
+def test_what_somebody_bound_by_hand_to_a_running_server_can_be_taken_back(stage: Stage) -> None:
+    """Its guest doesn't have it."""
+    (card,) = stage.declare(report("0000:3b:00.0"))
+    (arq,) = stage.arqs(ANN)
+
+    def boot(conn: Connection) -> str:
+        made = servers.create(conn, server("s1", launched_at=utcnow()))
+        servers.place(conn, made.uuid, "gpu1", "gpu1", stage.node_id)
+        return made.uuid
+
+    uuid_ = stage.database.write(boot)
+    for _ in range(2):
+        assert stage.bind([arq], [card.rp_uuid], uuid_) == ["Bound"]
+        stage.service.bind(SERVICE, {arq.uuid: None})
+    stage.bind([arq], [card.rp_uuid], uuid_)
+    stage.service.delete(SERVICE, [arq.uuid])
+    assert stage.service.devices()[0].handles[0].arq_uuid is None
 
 
 # --- profiles ---

@@ -12,7 +12,7 @@ import pytest
 
 from jetbridge.accelerator import events
 from jetbridge.accelerator.service import BoundEvent
-from jetbridge.compute.arqs import attach_accelerators, drop_accelerators
+from jetbridge.compute.arqs import attach_accelerators, drop_accelerators, drop_stray_accelerators
 from jetbridge.compute.domain import domain_xml, verify_devices
 from jetbridge.compute.host import AgentHost
 from jetbridge.config.settings import Settings
@@ -257,3 +257,14 @@ def test_what_the_service_keeps_is_tried_again(stage: Stage) -> None:
     stage.cyborg.answer = lambda request: (500, {})
     assert not drop_accelerators(stage.host, CONTEXT, stage.server.uuid)
     assert len(stage.rows()) == 2
+
+
+def test_what_a_guest_still_runs_with_is_not_given_back_as_a_stray(stage: Stage) -> None:
+    stage.attach()
+    stage.cyborg.answer = lambda request: (404, {}) if request.path.count("/") > 1 else (204, "")
+    mine = frozenset({stage.server.uuid})
+    assert not drop_stray_accelerators(stage.host, "h1", placed=frozenset(), domains=mine)
+    assert not drop_stray_accelerators(stage.host, "h1", placed=mine, domains=frozenset())
+    assert len(stage.rows()) == 2
+    assert drop_stray_accelerators(stage.host, "h1", placed=frozenset(), domains=frozenset())
+    assert stage.rows() == ()
