@@ -12,7 +12,7 @@ from jetbridge.db.connection import Connection
 from jetbridge.mdev.cards import Card, CardType
 from jetbridge.mdev.values import Instance, Kind, State, Vgpu
 from tests.contract.db.rows import node
-from tests.unit.api.doors import Door, open_door
+from tests.unit.api.doors import Door, PasswordFile, open_door
 
 NOW = datetime(2026, 1, 2, 3, 4, 5)
 CARD = Card(
@@ -94,3 +94,11 @@ def test_a_host_that_is_not_there_is_not_found(tmp_path: Path) -> None:
     with open_door(tmp_path, [api.router]) as door:
         assert door.get("/jetbridge/v1/vgpus?host=x").status_code == 404
         assert door.get("/jetbridge/v1/vgpus/types?host=x").status_code == 404
+
+
+def test_only_administrators_see_them(tmp_path: Path) -> None:
+    file = PasswordFile(tmp_path / "users")
+    member = file.add("ann", "pw", "blue", "member")
+    with open_door(tmp_path, [api.router], settings=file.settings) as door:
+        for path in ("/jetbridge/v1/vgpus", "/jetbridge/v1/vgpus/types"):
+            assert door.get(path, headers=member).status_code == 403

@@ -184,3 +184,18 @@ def test_the_guests_display_is_its_vgpus_where_the_options_say_so(bench: MakeBen
     server, [mine] = boot(host, ONE)
     [shown] = vgpus.guest_vgpus(host.host, server.uuid)
     assert (shown.uuid, shown.display, shown.ramfb) == (mine.uuid, options.display, options.ramfb)
+
+
+def test_a_start_tells_which_types_the_options_leave_out(bench: MakeBench, caplog: pytest.LogCaptureFixture) -> None:
+    bench(devices=[WHOLE], settings=settings("nvidia-222", "nvidia-223"))
+    assert "Host h1: type nvidia-223 of [devices]enabled_mdev_types is not offered" in caplog.text
+
+
+def test_contradictory_options_stop_a_start_whose_discovery_fails(bench: MakeBench) -> None:
+    twice = TypeOptions(("0000:3b:00.0", "0000:3b:00.0"))
+    with pytest.raises(InvalidLibvirtMdevConfig, match="listed twice"):
+        bench(
+            devices=[WHOLE],
+            settings=settings("nvidia-222", nvidia_222=twice),
+            simulate={"discovery": "half"},
+        )

@@ -10,12 +10,14 @@ import pytest
 from jetbridge.compute import tracker, vgpus
 from jetbridge.compute.inventory import take_inventory
 from jetbridge.compute.reconcile import reconcile
-from jetbridge.db import servers, vgpu_cards
+from jetbridge.compute.vgpu_reconcile import reconcile_vgpus
+from jetbridge.db import builds, servers, vgpu_cards
 from jetbridge.errors import ComputeResourcesUnavailable, InvalidLibvirtMdevConfig
 from jetbridge.mdev.choice import Wanted
 from jetbridge.mdev.config import TypeOptions
 from jetbridge.mdev.values import State
-from tests.unit.compute.conftest import CONTEXT, MakeBench
+from jetbridge.model.server import Server
+from tests.unit.compute.conftest import CONTEXT, Bench, MakeBench
 from tests.unit.compute.vgpu_hosts import (
     CARD,
     FOREIGN,
@@ -156,3 +158,56 @@ def test_f21_a_type_that_is_taken_out_and_put_back_comes_back(bench: MakeBench) 
     delete(again, server)
     _, [reused] = boot(again, ONE)
     assert reused.uuid == held.uuid
+
+
+def start_build(bench: Bench, server: Server) -> None:
+    host = bench.host
+    host.database.write(
+        lambda conn: builds.start(conn, server.uuid, host.owner, kind="build", host="h1", step="claim", now=host.now())
+    )
+
+
+def test_a_free_one_that_is_stopped_is_started_and_one_that_fails_holds_up_no_other(
+    bench: MakeBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = bench(
+        devices=[WHOLE],
+        settings=settings("nvidia-222"),
+        simulate={"fail": {"start_mdev": {"times": "1", "error": "not now"}}},
+    )
+    for server, _ in [boot(host, ONE), boot(host, ONE)]:
+        delete(host, server)
+    for uuid in existing(host):
+        simulated(host).stop_mdev(f"mdev_{uuid.replace('-', '_')}_0000_3b_00_0")
+    with caplog.at_level(logging.ERROR):
+        reconcile_vgpus(host.host, host.node_id)
+    assert "not now; tried again in the next pass" in caplog.text
+    assert len(existing(host)) == 1
+    reconcile_vgpus(host.host, host.node_id)
+    assert len(existing(host)) == 2
+
+
+def test_one_that_nobody_has_is_left_alone_while_a_guest_runs_with_it(
+    bench: MakeBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = bench(devices=[WHOLE], settings=settings("nvidia-222"))
+    server, [mine] = boot(host, ONE)
+    delete(host, server)
+    hostdev = f"<hostdev mode='subsystem' type='mdev' model='vfio-pci'><source><address uuid='{mine.uuid}'/></source></hostdev>"
+    simulated(host).define_domain(domain(extra=hostdev))
+    simulated(host).start_domain("instance-00000001")
+    with caplog.at_level(logging.ERROR):
+        without = with_settings(host, settings("nvidia-223"))
+    assert "is nobody's, but domain instance-00000001 runs with it: it is left alone" in caplog.text
+    assert [vgpu.state for vgpu in ours(without)] == [State.READY]
+
+
+def test_what_a_build_is_working_on_is_left_to_it(bench: MakeBench) -> None:
+    host = bench(devices=[WHOLE], settings=settings("nvidia-222"))
+    server, _ = claim(host, ONE)
+    start_build(host, server)
+    reconcile_vgpus(host.host, host.node_id)
+    assert existing(host) == {}
+    host.host.database.write(lambda conn: servers.soft_delete(conn, server.uuid, now=host.host.now()))
+    reconcile_vgpus(host.host, host.node_id)
+    assert [vgpu.server for vgpu in ours(host)] == [server.uuid]
