@@ -8,13 +8,18 @@ import pytest
 
 from tests.long.driver import run
 from tests.long.fuzz import Fuzzer, told
-from tests.long.operations import operations
+from tests.long.operations import Kill, operations
 from tests.long.surface import Surface, hosts
 from tests.system.cloud import running
 
 SEED = 1
 OPERATIONS = 120
 INPUTS = 4000
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_seed_has_a_process_killed(seed: int) -> None:
+    assert Kill() in operations(seed, OPERATIONS)
 
 
 def test_random_operations_break_nothing(request: pytest.FixtureRequest, tmp_path: Path) -> None:
