@@ -15,6 +15,7 @@ from tests.system import points
 from tests.system.child import SENT, Death, MortalCloud, dying
 from tests.system.cloud import fleet, gpu, host
 from tests.system.invariants import Journals, check_always, check_at_rest
+from tests.system.ledger import check_allocations
 
 FLEET = fleet(host("h1", [gpu(1), gpu(2)]))
 GPU = {"pci_passthrough:alias": "GPU:1"}
@@ -60,6 +61,7 @@ def test_what_is_killed_beside_the_steps_is_ended_and_leaves_nothing(
     check_at_rest(cloud)
     assert cloud.statuses() == ["available"] * 3
     journals.check()
+    check_allocations(cloud, ())
 
 
 def name(death: Death) -> str:
@@ -89,12 +91,14 @@ def test_a_killed_build_is_undone_or_done_and_its_owner_is_told(cloud: MortalClo
         assert f"stopped in step {_recorded(death)} " in server["fault"]["message"]
         assert cloud.owned(server_id) == []
         assert cloud.domains("h1") == {}
+    check_allocations(cloud, [server_id] if server["status"] == "ACTIVE" else [])
     cloud.delete(server_id)
     cloud.wait_gone(server_id)
     cloud.until(lambda: cloud.sql("SELECT count(*) FROM builds WHERE state = 'running'") == [(0,)], "all builds ended")
     check_at_rest(cloud)
     assert cloud.statuses() == ["available", "available"]
     journals.check()
+    check_allocations(cloud, ())
 
 
 @pytest.mark.parametrize("message", ["build_servers", "select_destinations", "build_server", "define_domain"])
@@ -135,6 +139,7 @@ def test_a_killed_delete_is_finished_and_its_request_answered(cloud: MortalCloud
     assert cloud.statuses() == ["available", "available"]
     assert cloud.domains("h1") == {}
     journals.check()
+    check_allocations(cloud, ())
 
 
 @pytest.mark.parametrize("action", ["os-stop", "reboot"])

@@ -14,6 +14,7 @@ from tests.servers.rabbitmq import RabbitNode
 from tests.system.cloud import fleet, gpu, host
 from tests.system.conftest import ALL_IN_ONE, SEPARATE, SQLITE, Launch
 from tests.system.invariants import Journals, check_always, check_at_rest, holdings
+from tests.system.ledger import check_allocations, providers
 
 WANTED, HOSTS, DEVICES_PER_HOST = 200, 20, 5
 GIVEN = HOSTS * DEVICES_PER_HOST
@@ -51,14 +52,14 @@ def test_a_restart_in_the_middle_of_200_boots_changes_nothing(
 
 def load(launch: Launch, in_the_middle: Callable[[], None]) -> list[dict[str, Any]]:
     """How all servers end. ``in_the_middle`` is done once builds are under way; everything else is checked here, over time by the
-    hypervisors' journals, and at the end that everything is given back."""
+    hypervisors' journals, and at the end that everything is given back, in Placement as well."""
     hosts = [host(f"h{number:02}", [gpu(bus) for bus in range(1, DEVICES_PER_HOST + 1)]) for number in range(HOSTS)]
     cloud = launch(fleet(*hosts))
     cloud.deadline = 600.0
     cloud.client.timeout = 600.0
     journals = Journals(cloud)
     flavor = cloud.flavor("gpu1", {"pci_passthrough:alias": "GPU:1"})
-    before = holdings(cloud)
+    before, providers_before = holdings(cloud), providers(cloud)
     with ThreadPoolExecutor(CLIENTS) as pool:
         booting = [pool.submit(cloud.boot, flavor, f"s{number}") for number in range(WANTED)]
         cloud.until(lambda: set(cloud.statuses()) & {"claimed", "allocated"}, "builds are under way")
@@ -75,6 +76,7 @@ def load(launch: Launch, in_the_middle: Callable[[], None]) -> list[dict[str, An
         journals.check()
         assert journals.given == GIVEN, "no guest was started in vain"
         assert sum(len(journals.holders(f"h{number:02}")) for number in range(HOSTS)) == GIVEN
+        check_allocations(cloud, [server["id"] for server in ended if server["status"] == "ACTIVE"])
         list(pool.map(cloud.delete, ids))
         check_always(cloud)
         list(pool.map(cloud.wait_gone, ids))
@@ -82,5 +84,7 @@ def load(launch: Launch, in_the_middle: Callable[[], None]) -> list[dict[str, An
     check_at_rest(cloud)
     journals.check()
     assert holdings(cloud) == before
+    check_allocations(cloud, ())
+    assert providers(cloud) == providers_before
     assert not any(journals.holders(f"h{number:02}") for number in range(HOSTS))
     return ended

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import replace
 
 from jetbridge.placement.client import PlacementClient
@@ -33,6 +34,18 @@ def consumers(cloud: Cloud) -> set[str]:
     """Everybody who has anything of any provider."""
     client = client_of(cloud)
     return {consumer for uuid in providers(cloud) for consumer in client.provider_allocations(uuid)}
+
+
+def check_allocations(cloud: Cloud, servers: Collection[str]) -> None:
+    """Soon these servers have an allocation each and nobody else has any, and of nothing more is used than there is."""
+    cloud.until(
+        lambda: consumers(cloud) == set(servers),
+        "only servers that live on a host have allocations",
+        lambda: (
+            f"without a right to it: {consumers(cloud) - set(servers)}; without any: {set(servers) - consumers(cloud)}"
+        ),
+    )
+    assert over_allocated(cloud) == []
 
 
 def over_allocated(cloud: Cloud) -> list[str]:

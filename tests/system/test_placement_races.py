@@ -18,7 +18,7 @@ from tests.servers.databases import SERVERS
 from tests.servers.external_placement import ExternalPlacement
 from tests.system.cloud import Cloud, gpu, host
 from tests.system.conftest import ALL_IN_ONE, SEPARATE, Launch
-from tests.system.ledger import allocation, consumers, over_allocated
+from tests.system.ledger import allocation, check_allocations
 from tests.system.test_boot_races import boot_at_once
 from tests.system.test_placement_boot import in_placement
 
@@ -47,8 +47,7 @@ def settings_of(placement: str, external: External) -> Settings:
 def settled(cloud: Cloud, servers: list[dict[str, object]]) -> list[str]:
     """The servers that are ACTIVE; only they have anything, and what they have is what they own."""
     active = [str(server["id"]) for server in servers if server["status"] == "ACTIVE"]
-    cloud.until(lambda: consumers(cloud) == set(active), "only servers that run have allocations")
-    assert over_allocated(cloud) == []
+    check_allocations(cloud, active)
     for server in active:
         held = {name for name in allocation(cloud, server) if "_" in name}
         node = cloud.show(server)["OS-EXT-SRV-ATTR:host"]
