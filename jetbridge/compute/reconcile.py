@@ -139,10 +139,24 @@ def _end_build(host: AgentHost, node_id: int, build: Build) -> None:
 
 
 def _end_delete(host: AgentHost, node_id: int, build: Build) -> None:
+    uuid = build.instance_uuid
+    server = _living(host, uuid)
+    if server is None:
+        _remove_deleted(host, uuid)  # before the record that tells of it ends
     host.database.write(lambda conn: builds.fail(conn, build.id, "the process is gone", now=host.now()))
-    server = _living(host, build.instance_uuid)
     if server is not None and server.task_state is TaskState.DELETING:
         delete_server(host, _deleting(host, server), server, node_id)
+
+
+def _remove_deleted(host: AgentHost, uuid: str) -> None:
+    """A conductor finished the delete in the tables meanwhile. A domain that is still there is found as a stray, but files that
+    outlived theirs are known by the delete's record alone."""
+    with host.database.read() as conn:
+        try:
+            server = servers.get(conn, uuid, deleted_too=True)
+        except ServerNotFound:
+            return
+    domain.remove_domain(host, None, server.domain_name, uuid)
 
 
 def _end_change(host: AgentHost, build: Build) -> None:

@@ -4,10 +4,14 @@ tests/kill has all of them."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from jetbridge.conductor.gone_hosts import answer_for_gone_hosts
+from jetbridge.db.clock import utcnow
+from jetbridge.db.engine import Database
 from jetbridge.steps.runtime import Moment
 from tests.system.child import SENT, Death, MortalCloud, dying
 from tests.system.cloud import fleet, gpu, host
@@ -69,6 +73,23 @@ def test_a_killed_delete_is_finished_and_its_request_answered(cloud: MortalCloud
     assert cloud.client.get(f"/servers/{server_id}").status_code == 404
     assert cloud.statuses() == ["available", "available"]
     assert cloud.domains("h1") == {}
+
+
+def test_files_of_a_killed_delete_go_though_a_conductor_finished_it_in_the_tables_meanwhile(cloud: MortalCloud) -> None:
+    """The domain was gone already and the server deleted: nobody looked for the files."""
+    with dying(cloud, Death("undefine", Moment.CHANGED)):
+        server_id = cloud.boot(cloud.flavor("g", GPU))
+        cloud.wait(server_id, "ACTIVE")
+        cloud.delete(server_id)
+    assert list((cloud.state / "sim/h1/guests").iterdir())
+    database = Database(cloud.database_url.render_as_string(hide_password=False))
+    later = utcnow() + timedelta(hours=1)
+    assert answer_for_gone_hosts(database, now=lambda: later, service_down_time=60) == 1
+    database.close()
+    cloud.start()
+    check_at_rest(cloud)
+    assert not list((cloud.state / "sim/h1/guests").iterdir())
+    assert cloud.statuses() == ["available", "available"]
 
 
 def history(cloud: MortalCloud, server_id: str) -> list[tuple[str, str | None, list[str]]]:
