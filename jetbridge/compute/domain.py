@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,12 @@ from jetbridge.virt.guest import (
     uses_nvram,
 )
 from jetbridge.virt.nodedev import host_report
-from jetbridge.virt.vfio import blocking_members, physical_functions_with_vfs
+from jetbridge.virt.vfio import blocking_members, physical_functions_with_vfs, still_held
 
 logger = logging.getLogger(__name__)
+
+HELD_SECONDS = 1.0
+"""How long a guest that is gone may still hold the IOMMU groups of its devices: its process ends before the kernel has let go."""
 
 
 def make_root_disk(host: AgentHost, context: RequestContext, server: Server) -> Path | None:
@@ -167,19 +171,32 @@ def device_reports(
     return {report["address"]: report for report in host_report(documents, host.files, host=host.name)}
 
 
-def start_domain(host: AgentHost, context: RequestContext, server: Server) -> None:
+def start_domain(host: AgentHost, context: RequestContext, server: Server, *, tries: int = 1) -> None:
     """Raises ``HypervisorError``; one about the server's devices says what stands in their way: VFs of a physical function, or other
-    members of an IOMMU group with their drivers."""
-    try:
-        with host.library(context, "start_domain", server.uuid, domain=server.domain_name):
-            host.connection.start_domain(server.domain_name)
-    except HypervisorError as error:
-        explanations = _explanations(host, context, server, error.message)
-        if not explanations:
-            raise
-        # First what a person can do something about: the message of a fault is short.
-        reason = f"{'; '.join(explanations)}. {error.facts.get('reason', error.message)}"
-        raise HypervisorError(operation="start_domain", host=host.name, reason=reason) from error
+    members of an IOMMU group with their drivers. ``tries``: how often a group that is still held is asked for; what a person has to do
+    something about is not tried again."""
+    for left in reversed(range(tries)):
+        try:
+            with host.library(context, "start_domain", server.uuid, domain=server.domain_name):
+                host.connection.start_domain(server.domain_name)
+        except HypervisorError as error:
+            explanations = _explanations(host, context, server, error.message)
+            if explanations:
+                # First what a person can do something about: the message of a fault is short.
+                reason = f"{'; '.join(explanations)}. {error.facts.get('reason', error.message)}"
+                raise HypervisorError(operation="start_domain", host=host.name, reason=reason) from error
+            if not left or not still_held(error.message):
+                raise
+            logger.warning(
+                "Server %s could not be started on host %s, and is tried again: %s",
+                server.uuid,
+                host.name,
+                error.message,
+                extra=about(context, server.uuid),
+            )
+            time.sleep(HELD_SECONDS)
+        else:
+            return
 
 
 def _explanations(host: AgentHost, context: RequestContext, server: Server, refusal: str) -> list[str]:

@@ -18,6 +18,9 @@ from jetbridge.virt.connection import DomainInfo
 
 logger = logging.getLogger(__name__)
 
+START_TRIES = 2
+"""How often a guest that ran before is started: its own devices may still be held by what it was."""
+
 STATES = {
     "running": (VmState.ACTIVE, PowerState.RUNNING),
     "paused": (VmState.ACTIVE, PowerState.PAUSED),
@@ -64,7 +67,7 @@ def start_server(host: AgentHost, context: RequestContext, server: Server) -> No
         if _state_of(host, server) != "running":
             domain.verify_devices(host, context, server)
             vgpus.make(host, context, server.uuid)
-            domain.start_domain(host, context, server)
+            domain.start_domain(host, context, server, tries=START_TRIES)
 
     _run(host, context, server, "compute_start_instance", start)
 
@@ -82,7 +85,7 @@ def reboot_server(host: AgentHost, context: RequestContext, server: Server, wait
         vgpus.make(host, context, server.uuid)
         if info_of(host, server) is None:
             _define_again(host, context, server)
-        domain.start_domain(host, context, server)
+        domain.start_domain(host, context, server, tries=START_TRIES)
 
     _run(host, context, server, "compute_reboot_instance", reboot)
 

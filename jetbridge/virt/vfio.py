@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from jetbridge.virt.connection import HostFiles
@@ -10,6 +11,17 @@ VFIO_DRIVERS = frozenset({"vfio-pci", "nvgrace_gpu_vfio_pci", "mlx5_vfio_pci", "
 
 # A member without a driver does no DMA; these drivers are known to the kernel to do none either.
 _HARMLESS_DRIVERS = VFIO_DRIVERS | {None, "", "pci-stub", "pcieport", "shpchp"}
+
+
+# What QEMU and libvirt say when VFIO doesn't give them a device of a group.
+_HELD = re.compile(
+    r"getting device from group|group \d+ is not viable|/dev/vfio/\d+'?: Device or resource busy", re.IGNORECASE
+)
+
+
+def still_held(refusal: str) -> bool:
+    """Whether a failed start says that an IOMMU group wasn't given: it may be given a moment later, when whoever had it has let go."""
+    return _HELD.search(refusal) is not None
 
 
 def blocks_group(driver: str | None, *, is_bridge: bool = False) -> bool:
