@@ -17,6 +17,7 @@ from jetbridge.mdev.choice import Wanted
 from jetbridge.mdev.config import TypeOptions
 from jetbridge.mdev.values import State
 from jetbridge.model.server import Server
+from jetbridge.virt.connection import HypervisorEvent
 from tests.unit.compute.conftest import CONTEXT, Bench, MakeBench
 from tests.unit.compute.vgpu_hosts import (
     CARD,
@@ -211,3 +212,26 @@ def test_what_a_build_is_working_on_is_left_to_it(bench: MakeBench) -> None:
     host.host.database.write(lambda conn: servers.soft_delete(conn, server.uuid, now=host.host.now()))
     reconcile_vgpus(host.host, host.node_id)
     assert [vgpu.server for vgpu in ours(host)] == [server.uuid]
+
+
+def test_one_that_a_server_gets_while_it_is_looked_at_is_not_given_up(bench: MakeBench) -> None:
+    """The pass has read that nobody has it and that it was never made; while it starts another one, a claim takes it."""
+    host = bench(devices=[WHOLE, {**WHOLE, "address": "0000:5e:00.0"}], settings=settings("nvidia-222"))
+    wanted = Wanted("pci_0000_5e_00_0", "VGPU", 1)
+    killed, [reserved] = claim(host, wanted)
+    tracker.release(host.host, None, killed.uuid, host.node_id)
+    first, [stopped] = boot(host, ONE)
+    delete(host, first)
+    simulated(host).stop_mdev(f"mdev_{stopped.uuid.replace('-', '_')}_0000_3b_00_0")
+    claimed: list[Server] = []
+
+    def faster(event: HypervisorEvent) -> None:
+        if event.kind == "device-added" and not claimed:
+            claimed.append(claim(host, wanted)[0])
+
+    simulated(host).subscribe(faster)
+    reconcile_vgpus(host.host, host.node_id)
+    [server] = claimed
+    assert [(vgpu.uuid, vgpu.server) for vgpu in ours(host) if vgpu.card != CARD] == [(reserved.uuid, server.uuid)]
+    assert [vgpu.uuid for vgpu in vgpus.make(host.host, CONTEXT, server.uuid)] == [reserved.uuid]
+    assert existing(host)[reserved.uuid] == "pci_0000_5e_00_0"
