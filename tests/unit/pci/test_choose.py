@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jetbridge.pci.choose import described
 from jetbridge.pci.device import DeviceType, PciDevice, Status
 from jetbridge.pci.fit import AffinityCells, Choice, Take, explained, fit, pick_devices
 from jetbridge.pci.pool import Group, Level, pools_of
 from jetbridge.pci.request import NumaPolicy, PciRequest
-from tests.unit.pci.build import device, request
+from tests.unit.pci.build import device, pool, request
 
 TRIES = settings(derandomize=True, database=None, deadline=None, max_examples=300)
 
@@ -82,6 +83,79 @@ def test_a_fabric_is_wider_than_a_switch_and_a_pair_of_one_switch_nearer_than_on
     assert taken(devices, wants(2)) == [[4, 5]]
     assert taken(devices, wants(4)) == [[4, 5, 6, 7]]
     assert taken(devices, wants(5)) == [[0, 4, 5, 6, 7]]
+
+
+def test_a_fabric_holds_devices_together_where_nothing_else_does() -> None:
+    assert taken([gpu(1, None, "a"), gpu(2, None, "b"), gpu(3, None, "b")], wants(2)) == [[2, 3]]
+
+
+def test_the_group_in_which_more_of_them_are_near_comes_first() -> None:
+    """Two nodes of which neither would be broken less: on the second the two are on one switch as well."""
+    devices = [gpu(bus, f"s{bus}", numa_node=0) for bus in (1, 2, 3)] + [gpu(bus, "s", numa_node=1) for bus in (4, 5, 6)]
+    assert taken(devices, wants(2)) == [[4, 5]]
+    assert taken(devices, wants(1)) == [[1]]  # one is near itself everywhere
+
+
+def test_a_group_that_holds_fewer_is_not_near() -> None:
+    """The pair on one switch of the first fabric is no help to a request for three."""
+    devices = [
+        *(gpu(bus, f"s{bus // 2}", "first") for bus in range(4)),
+        *(gpu(bus, "s", "second") for bus in (8, 9, 10)),
+        gpu(11, "t", "second"),
+    ]
+    assert taken(devices, wants(3)) == [[8, 9, 10]]
+
+
+def test_near_on_two_levels_before_near_on_one() -> None:
+    """Both fabrics have a node of three; on the second they share a switch, too."""
+    devices = [
+        *(gpu(bus, f"s{bus}", "first", numa_node=0) for bus in range(3)),
+        gpu(3, "s3", "first", numa_node=1),
+        *(gpu(bus, "s4", "second", numa_node=2) for bus in range(4, 7)),
+        gpu(7, "s7", "second", numa_node=3),
+    ]
+    assert taken(devices, wants(3)) == [[4, 5, 6]]
+
+
+def test_a_switch_across_nodes_is_near_although_no_node_holds_them() -> None:
+    """Each node of each fabric has one device; those of the second fabric share a switch."""
+    devices = [
+        *(gpu(bus, f"s{bus}", "first", numa_node=bus) for bus in range(2)),
+        gpu(2, "s2", "first", numa_node=2),
+        *(gpu(bus, "s4", "second", numa_node=bus) for bus in range(4, 6)),
+        gpu(6, "s6", "second", numa_node=6),
+    ]
+    assert taken(devices, wants(2)) == [[4, 5]]
+
+
+def test_one_device_may_be_of_no_group_where_several_would_not_be_together() -> None:
+    devices = [gpu(1), gpu(2), *(gpu(bus, "s") for bus in (3, 4))]
+    assert taken(devices, wants(1)) == [[1]]
+    assert taken(devices, wants(2)) == [[3, 4]]
+    assert taken(devices, wants(3)) == [[1, 3, 4]]
+
+
+def test_a_group_is_whole_when_none_of_any_kind_is_given_away() -> None:
+    """Both switches have two free devices of two kinds; the first had a third one, which a guest has."""
+    devices = [
+        gpu(1, "s"),
+        gpu(2, "s", product_id="1eb9"),
+        gpu(3, "t"),
+        gpu(4, "t", product_id="1eb9"),
+        gpu(5, "t", product_id="1eb9", used=True),
+    ]
+    assert taken(devices, wants(1)) == [[3]]
+
+
+def test_no_test_of_nearness_for_the_functions_of_a_card() -> None:
+    """Two nodes of four functions: to be of one card makes them no faster, so that the first stands."""
+
+    def vf(bus: int, number: int, node: int) -> PciDevice:
+        parent = f"0000:{bus:02x}:00.0"
+        return device(f"0000:{bus:02x}:00.{number}", DeviceType.VF, parent_addr=parent, numa_node=node)
+
+    devices = [vf(bus, 1, 0) for bus in range(0x10, 0x14)] + [vf(0x20, number, 1) for number in range(1, 5)]
+    assert taken(devices, wants(2)) == [[0x10, 0x11]]
 
 
 def test_no_more_groups_than_needed() -> None:
@@ -152,6 +226,31 @@ def test_the_choice_is_told(used: tuple[int, ...], count: int, said: str) -> Non
     choice = fit(pools_of(pairs(*used)), [wants(count)])
     assert isinstance(choice, Choice)
     assert explained([wants(count)], choice) == said
+
+
+@pytest.mark.parametrize(
+    ("groups", "took", "said"),
+    [
+        ([()], 2, "2 of 0000:17:00.0 (no group holds 2)"),
+        ([()], 1, "1 of 0000:17:00.0"),
+        ([(Group(Level.CARD, "0000:17:00.0", 2),)], 1, "1 of 0000:17:00.0 (1 of 2 on card 0000:17:00.0)"),
+        ([(Group(Level.CARD, "0000:17:00.0", 1),)], 1, "1 of 0000:17:00.0"),
+        ([(Group(Level.NODE, "1", 8),)] * 2, 1, "1 of 0000:17:00.0, 1 of 0000:18:00.0 (2 of 8 on NUMA node 1)"),
+        ([(Group(Level.FABRIC, "hive", 8), Group(Level.NODE, "1", 4))], 2, "2 of 0000:17:00.0 (2 of 4 on NUMA node 1)"),
+        (
+            [(Group(Level.FABRIC, "hive", 8), Group(Level.NODE, node, 4)) for node in "01"],
+            1,
+            "1 of 0000:17:00.0, 1 of 0000:18:00.0 (2 of 8 on fabric hive)",
+        ),
+    ],
+)
+def test_what_devices_have_in_common_is_told_by_the_narrowest_group(
+    groups: Sequence[tuple[Group, ...]], took: int, said: str
+) -> None:
+    pools = [
+        replace(pool(f"10de:26ba type-VF 0000:{0x17 + at:02x}:00.0 count=2"), groups=of) for at, of in enumerate(groups)
+    ]
+    assert described([(each, took) for each in pools]) == said
 
 
 def test_pools_know_their_groups_and_count_what_is_given_away() -> None:

@@ -16,8 +16,7 @@ from tests.unit.pci.build import cases, device, pool, request
 def test_fit(case: dict[str, Any]) -> None:
     pools = [pool(text) for text in case["pools"]]
     cells = AffinityCells(frozenset(case["cells"]), case.get("sockets", {})) if "cells" in case else None
-    providers = ProviderChoice({key: tuple(value) for key, value in case.get("providers", {}).items()})
-    answer = fit(pools, [request(one) for one in case["requests"]], cells, providers if "providers" in case else None)
+    answer = fit(pools, [request(one) for one in case["requests"]], cells, _providers(case))
     if "takes" in case:
         assert isinstance(answer, Choice), answer
         told = {
@@ -32,6 +31,16 @@ def test_fit(case: dict[str, Any]) -> None:
         for name, value in case["refused"].items():
             found = [reason.rule for reason in others] if name == "earlier" else getattr(first, name)
             assert found == value, name
+
+
+def _providers(case: dict[str, Any]) -> ProviderChoice | None:
+    if not case.keys() & {"providers", "allowed"}:
+        return None
+    return ProviderChoice(
+        by_request={key: tuple(value) for key, value in case.get("providers", {}).items()},
+        allowed={key: frozenset(value) for key, value in case.get("allowed", {}).items()},
+        apart=case.get("apart", False),
+    )
 
 
 def test_reasons_of_earlier_steps_have_their_counts() -> None:
