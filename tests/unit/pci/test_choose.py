@@ -91,7 +91,9 @@ def test_a_fabric_holds_devices_together_where_nothing_else_does() -> None:
 
 def test_the_group_in_which_more_of_them_are_near_comes_first() -> None:
     """Two nodes of which neither would be broken less: on the second the two are on one switch as well."""
-    devices = [gpu(bus, f"s{bus}", numa_node=0) for bus in (1, 2, 3)] + [gpu(bus, "s", numa_node=1) for bus in (4, 5, 6)]
+    devices = [gpu(bus, f"s{bus}", numa_node=0) for bus in (1, 2, 3)] + [
+        gpu(bus, "s", numa_node=1) for bus in (4, 5, 6)
+    ]
     assert taken(devices, wants(2)) == [[4, 5]]
     assert taken(devices, wants(1)) == [[1]]  # one is near itself everywhere
 
@@ -212,6 +214,15 @@ def test_policy_first() -> None:
     preferred = replace(wants(2), numa_policy=NumaPolicy.PREFERRED)
     assert taken(devices, preferred, cells=near) == [[3, 4]]
     assert taken(devices, replace(preferred, count=3), cells=near) == [[3, 4, 1]]
+
+
+def test_policy_preferred_uses_up_what_is_near_the_guest_before_a_group_far_away() -> None:
+    """Three on one far node would be together; those on the guest's node and of unknown node are taken all the same."""
+    far = [gpu(bus, numa_node=1) for bus in (4, 5, 6)]
+    preferred = replace(wants(3), numa_policy=NumaPolicy.PREFERRED)
+    near = AffinityCells(frozenset({0}))
+    assert taken([gpu(1, numa_node=0), *far], preferred, cells=near) == [[1, 4, 5]]
+    assert taken([gpu(1), *far], preferred, cells=near) == [[1, 4, 5]]
 
 
 @pytest.mark.parametrize(

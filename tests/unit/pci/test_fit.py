@@ -6,7 +6,7 @@ import pytest
 
 from jetbridge.errors import PciDeviceRequestFailed
 from jetbridge.pci.device import Condition, DeviceType, Status
-from jetbridge.pci.fit import AffinityCells, Choice, Refusal, Take, fit, pick_devices
+from jetbridge.pci.fit import AffinityCells, Choice, Refusal, Take, acceptable, fit, pick_devices
 from jetbridge.pci.pool import pool_order, pools_of
 from jetbridge.pci.request import PciRequest, ProviderChoice
 from tests.unit.pci.build import cases, device, pool, request
@@ -41,6 +41,18 @@ def _providers(case: dict[str, Any]) -> ProviderChoice | None:
         allowed={key: frozenset(value) for key, value in case.get("allowed", {}).items()},
         apart=case.get("apart", False),
     )
+
+
+@pytest.mark.parametrize(("count", "buses"), [(1, [17]), (2, [17, 18]), (3, [17, 18, 19]), (4, None)])
+def test_far_devices_are_acceptable_to_policy_preferred_only_when_the_others_are_too_few(
+    count: int, buses: list[int] | None
+) -> None:
+    pools = [
+        pool(f"10de:1eb8 type-PCI 0000:{at}:00.0 {node}") for at, node in ((17, "node=0"), (18, ""), (19, "node=1"))
+    ]
+    wanted = request({"alias": "g", "count": count, "policy": "preferred", "want": [{}]})
+    found = acceptable(pools, wanted, AffinityCells(frozenset({0})))
+    assert (None if found is None else [int(each.address[5:7]) for each in found]) == buses
 
 
 def test_reasons_of_earlier_steps_have_their_counts() -> None:
