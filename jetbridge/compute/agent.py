@@ -14,6 +14,7 @@ from jetbridge.compute.build import build_server
 from jetbridge.compute.delete import delete_server
 from jetbridge.compute.host import AgentHost, about
 from jetbridge.compute.inventory import take_inventory
+from jetbridge.compute.nics import tell_changed_ports
 from jetbridge.compute.provider_source import ProviderSource
 from jetbridge.compute.providers import ProviderReport
 from jetbridge.compute.reconcile import reconcile
@@ -77,6 +78,7 @@ class ComputeAgent:
         self.host.bus.serve(TOPIC, self.handlers(), server=self.host.name)
         self._clean()
         self._ask_report(self.providers.run)
+        self._background(lambda: tell_changed_ports(self.host))  # a Network service that is slow delays no start
 
     def inventory(self, *, starting: bool = False) -> None:
         """One inventory pass, as ``take_inventory``."""

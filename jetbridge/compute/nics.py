@@ -11,7 +11,7 @@ from jetbridge.accelerator import ports as accelerator_ports
 from jetbridge.accelerator.inventory import address_of
 from jetbridge.compute.host import AgentHost, about
 from jetbridge.db import interfaces, pci_devices, server_arqs
-from jetbridge.errors import HypervisorError, PciDeviceNotFound, PortBindingFailed
+from jetbridge.errors import HypervisorError, NetworkServiceFailed, PciDeviceNotFound, PortBindingFailed
 from jetbridge.model.accelerator import ServerArq
 from jetbridge.model.context import RequestContext
 from jetbridge.model.network import Binding, NewPort, Port
@@ -151,6 +151,34 @@ def _unnoted(host: AgentHost, server_uuid: str, nic: NetworkRequest) -> str | No
         if (port.network_id, port.mac) == (nic.network_id, nic.mac):
             return port.id
     return None
+
+
+def tell_changed_ports(host: AgentHost) -> None:
+    """Log which ports are of another VNIC type by now than when their servers got them. Those servers run on with what they have: an agent
+    that refused to start would let the owner of one port stop a whole host."""
+    with host.database.read() as conn:
+        bound = interfaces.of_host(conn, host.name)
+    if not bound:
+        return
+    try:
+        now = host.ports.vnic_types(host.name)
+    except NetworkServiceFailed as error:
+        logger.warning("Whether ports of host %s have changed can't be seen: %s", host.name, error)
+        return
+    for server_uuid, nics in bound.items():
+        for nic in nics:
+            found = now.get(nic.port_id or "", nic.vnic_type)
+            if found != nic.vnic_type:
+                logger.warning(
+                    "Port %s of server %s on host %s was of VNIC type %s when the server got it, and is %s now: the server keeps what"
+                    " it has. Set the port back, or take it out of the server",
+                    nic.port_id,
+                    server_uuid,
+                    host.name,
+                    nic.vnic_type,
+                    found,
+                    extra=about(None, server_uuid),
+                )
 
 
 def guest_nic(host: AgentHost, server: Server, nic: NetworkRequest, port: Port, function: Function | None) -> GuestNic:

@@ -43,13 +43,17 @@ def get(conn: Connection, port_id: str) -> Port:
     return _port(row)
 
 
-def listing(conn: Connection, *, project_id: str | None = None, device_id: str | None = None) -> tuple[Port, ...]:
-    """Oldest first; of one project, of one server (None: of any)."""
+def listing(
+    conn: Connection, *, project_id: str | None = None, device_id: str | None = None, host: str | None = None
+) -> tuple[Port, ...]:
+    """Oldest first; of one project, of one server, of one host (None: of any)."""
     query = sa.select(ports)
     if project_id is not None:
         query = query.where(_t.project_id == project_id)
     if device_id is not None:
         query = query.where(_t.device_id == device_id)
+    if host is not None:
+        query = query.where(_t.host == host)
     return tuple(_port(row) for row in conn.execute(query.order_by(_t.created_at, _t.id)))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -100,6 +101,10 @@ class EmbeddedPorts:
     def ports_of(self, server_uuid: str) -> tuple[Port, ...]:
         with self._database.read() as conn:
             return rows.listing(conn, device_id=server_uuid)
+
+    def vnic_types(self, host: str) -> Mapping[str, str]:
+        with self._database.read() as conn:
+            return {port.id: port.vnic_type.value for port in rows.listing(conn, host=host)}
 
     def create_port(self, port: Port) -> Port:
         """Its MAC address is made up where it has none. Raises ``Conflict`` for one that the network has already."""

@@ -67,6 +67,11 @@ class NeutronPorts:
         with self._asking() as neutron:
             return [_port(each) for each in neutron.ports(device_id=server_uuid)]
 
+    def vnic_types(self, host: str) -> Mapping[str, str]:
+        with self._asking() as neutron:
+            found = neutron.ports(**{"binding:host_id": host})
+            return {each.id: each.binding_vnic_type for each in found if each.binding_vnic_type}
+
     def make(self, new: NewPort, binding: Binding) -> Port:
         for port in self.ports_of(binding.server_uuid):
             if (port.network_id, port.mac) == (new.network_id, new.mac):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from jetbridge.errors import NotFound
@@ -28,6 +28,10 @@ class Ports(Protocol):
 
     def ports_of(self, server_uuid: str) -> Sequence[Port]:
         """Those that are bound to a server."""
+        ...
+
+    def vnic_types(self, host: str) -> Mapping[str, str]:
+        """Of the ports that a host has bound, by id, in the service's own words: ones that no host of ours can serve too."""
         ...
 
     def make(self, new: NewPort, binding: Binding) -> Port:

@@ -90,10 +90,31 @@ def test_a_port_that_can_not_be_bound_on_one_host_is_bound_on_another(
     check_at_rest(cloud)
 
 
+def test_case_128_a_port_that_can_not_be_bound_when_it_is_put_in_leaves_its_device_free(
+    cloud: Cloud, service: tuple[Neutron, str], data: str
+) -> None:
+    port = service[0].port(data, **{"binding:vnic_type": "direct"})
+    server_id = cloud.boot(cloud.flavor("i", {}))
+    host_name = cloud.wait(server_id, "ACTIVE")["OS-EXT-SRV-ATTR:host"]
+    service[0].dead.add(host_name)
+    path, wanted = f"/servers/{server_id}/os-interface", {"interfaceAttachment": {"port_id": port["id"]}}
+    answer = cloud.client.post(path, json=wanted)
+    assert (answer.status_code, "vif_type is binding_failed" in answer.text) == (500, True)
+    assert set(cloud.statuses()) == {"available"}
+    assert (port["device_id"], port["binding:profile"].get("pci_slot")) == ("", None)
+    check_at_rest(cloud)
+    service[0].dead.clear()
+    assert cloud.client.post(path, json=wanted).status_code == 200
+    assert len(cloud.owned(server_id)) == 1
+    cloud.delete(server_id)
+    cloud.wait_gone(server_id)
+    check_at_rest(cloud)
+
+
 def test_case_99_a_vnic_type_that_is_changed_under_a_server_changes_nothing_of_it(
     cloud: Cloud, service: tuple[Neutron, str], data: str
 ) -> None:
-    """What a port was when the server was made stands with the server."""
+    """What a port was when the server was made stands with the server, and the log says that it isn't so any more."""
     port = service[0].port(data, **{"binding:vnic_type": "direct"})
     server_id = cloud.boot(cloud.flavor("h", {}), networks=[{"port": port["id"]}])
     before = cloud.wait(server_id, "ACTIVE", "ERROR")
@@ -102,6 +123,10 @@ def test_case_99_a_vnic_type_that_is_changed_under_a_server_changes_nothing_of_i
     port["binding:vnic_type"] = "macvtap"
     cloud.stop()
     cloud.start()
+    told = (
+        f"Port {port['id']} of server {server_id} on host {before['OS-EXT-SRV-ATTR:host']} was of VNIC type direct when"
+    )
+    cloud.until(lambda: told in cloud.log(), "the change is told")
     cloud.act(server_id, "reboot", {"type": "HARD"})
     server = cloud.wait(server_id, "ACTIVE")
     assert [nic.get("type") for nic in nics(cloud, server)] == ["hostdev"]
