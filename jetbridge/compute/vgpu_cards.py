@@ -11,6 +11,7 @@ from jetbridge.compute.provider_source import Contribution
 from jetbridge.db import accelerators, compute_nodes, pci_devices, vgpu_cards, vgpus
 from jetbridge.db.compute_nodes import ComputeNode
 from jetbridge.db.connection import Connection
+from jetbridge.db.providers import VGPU_CARD
 from jetbridge.errors import InvalidLibvirtMdevConfig
 from jetbridge.mdev.capacity import Share, shares
 from jetbridge.mdev.cards import Card, cards_of
@@ -23,9 +24,6 @@ from jetbridge.virt.nodedev import check_complete
 from jetbridge.virt.vgpus import VgpuFacts, host_vgpus
 
 logger = logging.getLogger(__name__)
-
-KIND = "mdev"
-"""Of the providers of cards, in ``placement_providers``."""
 
 
 def read_vgpu_config(host: AgentHost) -> VgpuConfig:
@@ -116,7 +114,7 @@ def _tell(host: AgentHost, config: VgpuConfig, cards: Sequence[Card]) -> None:
 class VgpuProviders:
     """The cards of a host as providers: one for each card, whatever number of VFs it has."""
 
-    kind = KIND
+    kind = VGPU_CARD
 
     def contribute(self, host: AgentHost, node: ComputeNode, seen: Mapping[str, Seen] | None) -> Contribution:
         with host.database.read() as conn:

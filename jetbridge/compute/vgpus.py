@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from jetbridge.compute.host import AgentHost, about
-from jetbridge.compute.vgpu_cards import KIND, current_shares, look, provider_name
+from jetbridge.compute.vgpu_cards import current_shares, look, provider_name
 from jetbridge.db import compute_nodes, providers, vgpus
 from jetbridge.db.connection import Connection
 from jetbridge.errors import HypervisorError, InvalidLibvirtMdevConfig
@@ -66,7 +66,11 @@ def _wanted(host: AgentHost, context: RequestContext, server_uuid: str, selectio
         return ()
     with host.database.read() as conn:
         node = compute_nodes.get(conn, selection.compute_node_id)
-        cards = {record.uuid: record.name for record in providers.of_node(conn, node.id) if record.kind == KIND}
+        cards = {
+            record.uuid: record.name
+            for record in providers.of_node(conn, node.id)
+            if record.kind == providers.VGPU_CARD
+        }
     if not chosen & cards.keys():
         return ()
     held = host.placement.by(host.source, context, server_uuid).allocations(server_uuid)

@@ -21,6 +21,9 @@ _r = provider_reports.c
 ROOT = "root"
 """Kind of a host's own provider."""
 
+VGPU_CARD = "mdev"
+"""Kind of the provider of a card that carries vGPUs."""
+
 
 @dataclass(frozen=True)
 class ProviderRecord:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from jetbridge.config.settings import Settings
-from jetbridge.db import consumers, request_specs, servers, verdicts
+from jetbridge.db import consumers, providers, request_specs, servers, verdicts
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
 from jetbridge.errors import NoValidHost, ServerNotFound
@@ -20,6 +20,7 @@ from jetbridge.model.verdict import Selection
 from jetbridge.placement.client import PlacementClient
 from jetbridge.reasons import Reason
 from jetbridge.rpc.bus import Handler, Payload
+from jetbridge.scheduler.cards import Card, cards_of
 from jetbridge.scheduler.filters.base import FilterFactory
 from jetbridge.scheduler.filters.load import installed_filters, load_filters, needs_pools
 from jetbridge.scheduler.filters.reported import PlacementFilter
@@ -127,7 +128,12 @@ class SchedulerManager:
         if self._placement is None:
             return None
         client = self._placement
-        return lambda spec: self._beside_others(spec, Placing(client, context, spec, self._choosing.packing).place)
+        packing = self._choosing.packing
+        return lambda spec: self._beside_others(spec, Placing(client, context, spec, packing, cards=self._cards).place)
+
+    def _cards(self, state: HostState) -> Sequence[Card]:
+        with self._database.read() as conn:
+            return cards_of(providers.of_node(conn, state.compute_node_id), state.hypervisor_hostname)
 
     def _beside_others(self, spec: RequestSpec, place: Place) -> Place:
         """``place``, which waits for Placement, while others choose: they count the server where it tries. When two choose the same all

@@ -29,6 +29,7 @@ from jetbridge.placement.sizes import server_resources
 from jetbridge.reasons import Reason
 from jetbridge.scheduler import placement_reasons as reasons
 from jetbridge.scheduler.assign import assigned, packed, split
+from jetbridge.scheduler.cards import CardsOf, no_cards, rooms_of
 from jetbridge.scheduler.filters.base import merged
 from jetbridge.scheduler.filters.numa import numa_limits
 
@@ -73,16 +74,24 @@ class _Need:
 
 class Placing:
     """One server's way into Placement: asked host by host, the best first, until one takes it. ``write`` False: nothing is recorded
-    (a dry run)."""
+    (a dry run). ``cards`` are what refusals name."""
 
     def __init__(
-        self, client: PlacementClient, context: RequestContext, spec: RequestSpec, packing: bool, *, write: bool = True
+        self,
+        client: PlacementClient,
+        context: RequestContext,
+        spec: RequestSpec,
+        packing: bool,
+        *,
+        write: bool = True,
+        cards: CardsOf = no_cards,
     ) -> None:
         self._client = client.by(SOURCE, context, spec.instance_uuid)
         self._context = context
         self._spec = spec
         self._packing = packing
         self._write = write
+        self._cards = cards
         self._apart = isolated(spec.flavor.extra_specs)
         self._devices = {request.request_id: groups_of(request, spec.groups) for request in spec.pci_requests}
         of_devices = {group.requester_id for mine in self._devices.values() for group in mine}
@@ -123,7 +132,8 @@ class Placing:
                 )
                 # The host itself is full, or too many others want the same.
                 if not self._spec.groups or state.uuid in conflict.message or attempt == TRIES:
-                    raise Refused(reasons.no_room(conflict)) from conflict
+                    cards = {card.provider: card.name for card in self._cards(state)}
+                    raise Refused(reasons.no_room(conflict, cards)) from conflict
                 of_devices = self._free(provider for provider in shares.amounts if provider != state.uuid)
                 free.update({provider: min(classes.values(), default=0) for provider, classes in of_devices.items()})
             else:
@@ -145,7 +155,7 @@ class Placing:
         shares.amounts[state.uuid] = Counter(self._sizes.resources)
         eligible = self._eligible(state)
         self._share_devices(state, eligible, free, shares)
-        self._share_others(eligible, shares)
+        self._share_others(state, eligible, shares)
         if self._loose is not None:
             self._share_loose(self._loose, state, shares)
         return shares
@@ -157,7 +167,7 @@ class Placing:
         found: dict[Hashable, tuple[str, ...]] = {}
         for group in self._suffixed:
             if _kind(group) not in found:
-                found[_kind(group)] = self._ask(self._below(group, state.uuid), state.uuid)
+                found[_kind(group)] = self._ask(self._below(group, state.uuid), state)
         return {group.requester_id: found[_kind(group)] for group in self._suffixed}
 
     def _below(self, group: RequestGroup, root: str) -> RequestGroup:
@@ -173,11 +183,14 @@ class Placing:
             )
         return replace(group, member_of=group.member_of - self._aggregates[root])
 
-    def _ask(self, group: RequestGroup, root: str) -> tuple[str, ...]:
-        found = self._found(group, root)
+    def _ask(self, group: RequestGroup, state: HostState) -> tuple[str, ...]:
+        found = self._found(group, state.uuid)
         if not found:
-            raise Refused(reasons.none_free(group))
+            raise self._none_free(group, state)
         return found
+
+    def _none_free(self, group: RequestGroup, state: HostState) -> Refused:
+        return Refused(reasons.none_free(group, rooms_of(self._client, self._cards(state), [group])))
 
     def _found(self, group: RequestGroup, root: str) -> tuple[str, ...]:
         try:
@@ -249,7 +262,7 @@ class Placing:
             for group, provider in zip(groups, providers, strict=True):
                 shares.take(group.requester_id, provider, group.resources)
 
-    def _share_others(self, eligible: Mapping[str, Sequence[str]], shares: Shares) -> None:
+    def _share_others(self, state: HostState, eligible: Mapping[str, Sequence[str]], shares: Shares) -> None:
         """Groups that no device of ours decides: each of a provider of its own as far as there are enough, else several of one."""
         if not self._others:
             return
@@ -261,12 +274,8 @@ class Placing:
             free = self._left(dict.fromkeys(provider for choice in choices for provider in choice), shares)
             found = packed([group.resources for group in self._others], choices, free)
         if found is None:
-            apart = ", each of another provider as group_policy isolate asks" if self._apart else ""
-            wanted = "; ".join(reasons.described(group) for group in self._others)
-            text = f"Placement has too few providers for all of {wanted}{apart}"
-            raise Refused(
-                Reason("placement.eligible", text, before=len(places), after=0, hint=reasons.hint(self._others[0]))
-            )
+            rooms = rooms_of(self._client, self._cards(state), self._others)
+            raise Refused(reasons.too_few(self._others, len(places), rooms, apart=self._apart))
         for group, provider in zip(self._others, found, strict=True):
             shares.take(group.requester_id, provider, group.resources)
 
@@ -288,18 +297,19 @@ class Placing:
                 raise Refused(Reason("placement.traits", text, hint="openstack resource provider trait list HOST"))
             group = replace(group, required=missing)
         for name, amount in sorted(group.resources.items()):
-            for provider, part in self._split(group, name, amount, state.uuid, shares).items():
+            for provider, part in self._split(group, name, amount, state, shares).items():
                 shares.take(group.requester_id, provider, {name: part})
 
-    def _split(self, group: RequestGroup, name: str, amount: int, root: str, shares: Shares) -> dict[str, int]:
-        whole = self._found(replace(group, resources={name: amount}), root)
+    def _split(self, group: RequestGroup, name: str, amount: int, state: HostState, shares: Shares) -> dict[str, int]:
+        wanted = replace(group, resources={name: amount})
+        whole = self._found(wanted, state.uuid)
         untouched = next((provider for provider in whole if name not in shares.amounts.get(provider, ())), None)
         if untouched is not None:
             return {untouched: amount}
-        left = self._left(self._ask(replace(group, resources={name: 1}), root), shares)
+        left = self._left(self._ask(replace(group, resources={name: 1}), state), shares)
         parts = split(amount, {provider: classes.get(name, 0) for provider, classes in left.items()})
         if parts is None:
-            raise Refused(reasons.none_free(replace(group, resources={name: amount})))
+            raise self._none_free(wanted, state)
         return parts
 
 

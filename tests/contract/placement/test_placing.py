@@ -17,6 +17,7 @@ from jetbridge.placement.client import PlacementClient
 from jetbridge.placement.groups import flavor_groups, pci_groups
 from jetbridge.placement.records import ProviderRecord
 from jetbridge.reasons import Reason
+from jetbridge.scheduler.cards import MOST_ASKED_ABOUT, Card
 from jetbridge.scheduler.placement import HOSTS_ASKED_ONE_BY_ONE, Placing
 from tests.contract.placement.conftest import Ledger
 from tests.unit.scheduler.build import CONTEXT, FLAVOR, new_id, pool, request, spec, state
@@ -252,3 +253,87 @@ def test_a_dry_run_records_nothing(ledger: Ledger) -> None:
     answer = Placing(ledger.client, CONTEXT, wanted, packing=False, write=False).place(host.state)
     assert isinstance(answer, Selection)
     assert ledger.client.allocations(wanted.instance_uuid).by_provider == {}
+
+
+# --- vGPU cards, which refusals name ---
+
+
+def carrying(ledger: Ledger, *totals: int, name: str = "h") -> Host:
+    """A host whose cards carry so many VGPU."""
+    root = child(ledger.client, name, {"VCPU": 64, "MEMORY_MB": 65536, "DISK_GB": 1000})
+    cards = tuple(
+        child(ledger.client, f"{name}_pci_{number}", {"VGPU": total}, root) for number, total in enumerate(totals)
+    )
+    return Host(root, cards, seen(root, ()))
+
+
+def cards_of_host(host: Host) -> tuple[Card, ...]:
+    return tuple(Card(each.uuid, each.name.removeprefix("h_"), frozenset({"VGPU"})) for each in host.devices)
+
+
+def not_placed(ledger: Ledger, host: Host, wanted: RequestSpec) -> str:
+    placing = Placing(ledger.client, CONTEXT, wanted, packing=False, cards=lambda state: cards_of_host(host))
+    answer = placing.place(host.state)
+    assert isinstance(answer, Reason), answer
+    return answer.text
+
+
+def test_the_cards_that_are_too_small_or_full_are_named(ledger: Ledger) -> None:
+    host = carrying(ledger, 4, 2)
+    ledger.client.put_allocations(new_id(), {host.devices[0].uuid: {"VGPU": 3}}, "p", "u")
+    said = ": card pci_0 has 1 of 4 VGPU free, card pci_1 has 2 of 2 VGPU free"
+    split = wanting(resources__VGPU="4")
+    assert not_placed(ledger, host, split) == f"Placement has no free 4 VGPU{said}"
+    of_one = wanting(resources1__VGPU="3")
+    assert not_placed(ledger, host, of_one) == f"Placement has no free 3 VGPU{said}"
+    apart = wanting(resources1__VGPU="2", resources2__VGPU="2", group_policy="isolate")
+    assert not_placed(ledger, host, apart).endswith(f"as group_policy isolate asks{said}")
+    ledger.client.put_allocations(
+        new_id(), {each.uuid: {"VGPU": n} for each, n in zip(host.devices, (1, 2), strict=True)}, "p", "u"
+    )
+    full = ": card pci_0 has 0 of 4 VGPU free, card pci_1 has 0 of 2 VGPU free"
+    assert not_placed(ledger, host, wanting(resources__VGPU="1")) == f"Placement has no free VGPU{full}"
+
+
+def test_what_a_card_lacks_is_said(ledger: Ledger) -> None:
+    host = carrying(ledger, 4, 2)
+    add_traits(ledger.client, host.devices[0], "CUSTOM_OLD")
+    ledger.client.ensure_trait("CUSTOM_FAST")
+    wanted = wanting(resources1__VGPU="1", trait1__CUSTOM_FAST="required", trait1__CUSTOM_OLD="forbidden")
+    assert not_placed(ledger, host, wanted).endswith(
+        ": card pci_0 has 4 of 4 VGPU free and lacks trait CUSTOM_FAST and has trait CUSTOM_OLD,"
+        " card pci_1 has 2 of 2 VGPU free and lacks trait CUSTOM_FAST"
+    )
+
+
+def test_what_an_operator_reserved_of_a_card_is_not_free(ledger: Ledger) -> None:
+    host = carrying(ledger, 4)
+    generation, _ = ledger.client.inventories(host.devices[0].uuid)
+    ledger.client.set_inventories(host.devices[0].uuid, generation, {"VGPU": {"total": 4, "reserved": 3}})
+    assert not_placed(ledger, host, wanting(resources__VGPU="2")).endswith(": card pci_0 has 1 of 4 VGPU free")
+
+
+def test_of_many_cards_some_are_asked_about_and_the_others_counted(ledger: Ledger) -> None:
+    host = carrying(ledger, *([1] * (MOST_ASKED_ABOUT + 2)))
+    ledger.events.clear()
+    assert not_placed(ledger, host, wanting(resources1__VGPU="2")).endswith(
+        "card pci_3 has 1 of 1 VGPU free, and 2 other cards"
+    )
+    assert len(ledger.events) == 1 + 2 * MOST_ASKED_ABOUT
+
+
+def test_a_card_that_placement_does_not_have_any_more_is_left_out(ledger: Ledger) -> None:
+    host = carrying(ledger, 4, 2)
+    ledger.client.delete_provider(host.devices[0].uuid)
+    assert not_placed(ledger, host, wanting(resources__VGPU="3")).endswith(" VGPU: card pci_1 has 2 of 2 VGPU free")
+
+
+def test_cards_of_another_class_are_not_named_and_none_is_asked_about_where_the_server_fits(ledger: Ledger) -> None:
+    host = carrying(ledger, 4)
+    assert not_placed(ledger, host, wanting(resources__PGPU="1")) == "Placement has no free PGPU"
+    ledger.events.clear()
+    placing = Placing(
+        ledger.client, CONTEXT, wanting(resources1__VGPU="4"), packing=False, cards=lambda state: cards_of_host(host)
+    )
+    assert isinstance(placing.place(host.state), Selection)
+    assert len(ledger.events) == 2
