@@ -11,12 +11,10 @@ from dataclasses import dataclass
 
 from jetbridge.errors import InvalidConfiguration, JetbridgeError
 from jetbridge.pci.device_spec import DeviceSpec, HostFacts, Report, parse_device_specs
+from jetbridge.placement.groups import ACCELERATOR_TRAIT
 from jetbridge.placement.names import is_resource_class, is_trait, trait_names
 
 OPTION = "[accelerator]device_spec"
-OWNER_TRAIT = "OWNER_CYBORG"
-"""Says whose a provider is (os-traits, OWNER namespace)."""
-
 CLASS_OF_TYPE: Mapping[str, str] = {
     "GPU": "PGPU",
     "FPGA": "FPGA",
@@ -53,7 +51,7 @@ class AcceleratorSpec:
 
     def traits_of(self, product_id: str) -> frozenset[str]:
         """What a device's provider has: the line's, whose it is, and what model it is."""
-        return self.traits | {OWNER_TRAIT, f"CUSTOM_{self.device_type}_PRODUCT_ID_{product_id.upper()}"}
+        return self.traits | {ACCELERATOR_TRAIT, f"CUSTOM_{self.device_type}_PRODUCT_ID_{product_id.upper()}"}
 
 
 def parse_accelerator_specs(values: Sequence[str], facts: HostFacts) -> tuple[AcceleratorSpec, ...]:

@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterable, Sequence
 
 from jetbridge.compute.host import AgentHost, about
 from jetbridge.compute.vgpu_cards import current_shares, look, provider_name
-from jetbridge.db import compute_nodes, providers, vgpus
+from jetbridge.db import compute_nodes, providers, request_specs, vgpus
 from jetbridge.db.connection import Connection
-from jetbridge.errors import HypervisorError, InvalidLibvirtMdevConfig
+from jetbridge.errors import ComputeResourcesUnavailable, HypervisorError, InvalidLibvirtMdevConfig
 from jetbridge.mdev.choice import Wanted, choose
+from jetbridge.mdev.config import DEFAULT_CLASS
 from jetbridge.mdev.values import HostVgpus, Instance, Kind, State, Vgpu
 from jetbridge.model.context import RequestContext
+from jetbridge.model.request_group import RequestGroup
 from jetbridge.model.verdict import Selection
+from jetbridge.placement.groups import flavor_groups
 from jetbridge.virt.guest import GuestVgpu
 from jetbridge.virt.node_xml import mdev_xml
 from jetbridge.virt.vgpus import NO_TYPE, current_type, type_file, vendor_number
@@ -60,28 +63,47 @@ def reserving(
 
 
 def _wanted(host: AgentHost, context: RequestContext, server_uuid: str, selection: Selection) -> tuple[Wanted, ...]:
-    """The server's allocation of cards of this host, by card and class."""
+    """The server's allocation of cards of this host, by card and class. Raises ``ComputeResourcesUnavailable`` when something that is
+    no card is to serve a vGPU: its guest would run without one."""
     chosen = {uuid for uuids in selection.providers.values() for uuid in uuids}
     if not chosen or host.placement is None:
         return ()
     with host.database.read() as conn:
         node = compute_nodes.get(conn, selection.compute_node_id)
-        cards = {
-            record.uuid: record.name
-            for record in providers.of_node(conn, node.id)
-            if record.kind == providers.VGPU_CARD
-        }
-    if not chosen & cards.keys():
+        known = providers.of_node(conn, node.id)
+        asked = _asked(host, flavor_groups(request_specs.get(conn, server_uuid).flavor.extra_specs), selection)
+    cards = {record.uuid: record.name for record in known if record.kind == providers.VGPU_CARD}
+    strange = {uuid: classes for uuid, classes in asked.items() if uuid not in cards}
+    if not strange and not chosen & cards.keys():
         return ()
-    held = host.placement.by(host.source, context, server_uuid).allocations(server_uuid)
+    held = host.placement.by(host.source, context, server_uuid).allocations(server_uuid).by_provider
+    for uuid, classes in strange.items():
+        if given := sorted(classes & held.get(uuid, {}).keys()):
+            name = next((record.name for record in known if record.uuid == uuid), uuid)
+            raise ComputeResourcesUnavailable(
+                reason=f"Placement gave {', '.join(given)} of provider {name}, which is no card of host {host.name} that carries vGPUs: take"
+                " that inventory away (`openstack resource provider inventory delete`)"
+            )
     prefix = provider_name(node, "")
     return tuple(
         Wanted(cards[uuid].removeprefix(prefix), name, amount)
-        for uuid, resources in held.by_provider.items()
+        for uuid, resources in held.items()
         if uuid in cards
         for name, amount in sorted(resources.items())
         if amount > 0
     )
+
+
+def _asked(host: AgentHost, groups: Iterable[RequestGroup], selection: Selection) -> dict[str, frozenset[str]]:
+    """The classes of vGPUs that the flavor asks for, by the provider that was chosen for them."""
+    options = host.settings.mdev_types
+    kinds = {DEFAULT_CLASS, *(options[name].mdev_class for name in host.settings.enabled_mdev_types if name in options)}
+    asked: dict[str, frozenset[str]] = {}
+    for group in groups:
+        for uuid in selection.providers.get(group.requester_id, ()):
+            if classes := kinds & group.resources.keys():
+                asked[uuid] = asked.get(uuid, frozenset()) | classes
+    return asked
 
 
 def make(host: AgentHost, context: RequestContext | None, server_uuid: str) -> tuple[Vgpu, ...]:

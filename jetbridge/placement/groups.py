@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jetbridge.errors import Invalid
 from jetbridge.model.request_group import RequestGroup
@@ -24,6 +24,11 @@ SIZES = frozenset({"VCPU", "PCPU", "MEMORY_MB", "DISK_GB"})
 OWNER_TRAIT = "OWNER_NOVA"
 """Says whose a provider is in a Placement that several services share (os-traits, OWNER namespace). Every provider that we write has it, and
 groups of PCI devices require it."""
+
+ACCELERATOR_TRAIT = "OWNER_CYBORG"
+"""What the accelerator service's providers have instead."""
+
+OWNERS = frozenset({OWNER_TRAIT, ACCELERATOR_TRAIT})
 
 NO_PROVIDER = "no provider"
 
@@ -102,6 +107,14 @@ def check_group_key(key: str, value: str) -> None:
         raise Invalid(
             f"Extra spec {key}={value}: {name} is counted by the flavor's own vcpus, ram and disk, on the host itself: remove the key."
         )
+
+
+def without_accelerators(group: RequestGroup) -> RequestGroup:
+    """A flavor's own group, which the accelerator service's providers must not serve: what they stand for reaches a guest by that service's
+    requests alone. Groups that say whose providers they mean stay as they are: those of aliases and of device profiles do."""
+    if OWNERS & (group.required | group.forbidden):
+        return group
+    return replace(group, forbidden=group.forbidden | {ACCELERATOR_TRAIT})
 
 
 def isolated(extra_specs: Mapping[str, str]) -> bool:

@@ -10,6 +10,7 @@ from jetbridge.errors import PlacementRefused
 from jetbridge.model.host_state import HostState
 from jetbridge.model.request_group import RequestGroup
 from jetbridge.placement.client import PlacementClient
+from jetbridge.placement.groups import OWNERS
 from jetbridge.scheduler.placement_reasons import CardRoom
 
 MOST_ASKED_ABOUT = 4
@@ -68,7 +69,7 @@ def _room(client: PlacementClient, card: Card, wanted: frozenset[str], groups: S
         for name, entry in inventories.items()
         if name in wanted
     }
-    required = frozenset[str]().union(*(group.required for group in groups))
-    forbidden = frozenset[str]().union(*(group.forbidden for group in groups))
+    required = frozenset[str]().union(*(group.required for group in groups)) - OWNERS
+    forbidden = frozenset[str]().union(*(group.forbidden for group in groups)) - OWNERS
     traits = client.traits(card.provider)[1] if required or forbidden else frozenset[str]()
     return CardRoom(card.name, room, lacks=required - traits, has=forbidden & traits)

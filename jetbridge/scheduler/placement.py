@@ -23,7 +23,7 @@ from jetbridge.pci.fit import Refusal
 from jetbridge.pci.pool import Pool
 from jetbridge.pci.request import ProviderChoice
 from jetbridge.placement.client import PlacementClient
-from jetbridge.placement.groups import groups_of, isolated
+from jetbridge.placement.groups import groups_of, isolated, without_accelerators
 from jetbridge.placement.records import Resources
 from jetbridge.placement.sizes import server_resources
 from jetbridge.reasons import Reason
@@ -95,7 +95,7 @@ class Placing:
         self._apart = isolated(spec.flavor.extra_specs)
         self._devices = {request.request_id: groups_of(request, spec.groups) for request in spec.pci_requests}
         of_devices = {group.requester_id for mine in self._devices.values() for group in mine}
-        self._suffixed = [group for group in spec.groups if group.suffixed]
+        self._suffixed = [without_accelerators(group) for group in spec.groups if group.suffixed]
         self._others = [group for group in self._suffixed if group.requester_id not in of_devices]
         self._loose = next((group for group in spec.groups if not group.suffixed), None)
         self._sizes = RequestGroup("", server_resources(spec.flavor, spec.numa_topology))
@@ -203,7 +203,8 @@ class Placing:
         wanted = [self._sizes, *self._suffixed]
         if self._loose is not None:
             wanted += [
-                replace(self._loose, resources={name: 1}, required=frozenset()) for name in self._loose.resources
+                replace(without_accelerators(self._loose), resources={name: 1}, required=frozenset())
+                for name in self._loose.resources
             ]
         # A host in the aggregates, or a provider of it: which one is asked host by host.
         wanted = [replace(group, member_of=frozenset(), outside_of=frozenset()) for group in wanted]
@@ -296,6 +297,7 @@ class Placing:
                     text = f"the host lacks the trait {', '.join(sorted(missing))}"
                 raise Refused(Reason("placement.traits", text, hint="openstack resource provider trait list HOST"))
             group = replace(group, required=missing)
+        group = without_accelerators(group)
         for name, amount in sorted(group.resources.items()):
             for provider, part in self._split(group, name, amount, state, shares).items():
                 shares.take(group.requester_id, provider, {name: part})

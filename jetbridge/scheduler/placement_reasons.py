@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from jetbridge.errors import PlacementConflict, PlacementUnknownName
 from jetbridge.model.request_group import RequestGroup
-from jetbridge.placement.groups import OWNER_TRAIT
+from jetbridge.placement.groups import OWNERS
 from jetbridge.reasons import Reason, counted
 
 _CLASS = re.compile(r"for '?([A-Z0-9_]+)'? on")
@@ -26,14 +26,14 @@ class CardRoom:
 
 
 def described(group: RequestGroup) -> str:
-    """``2 VGPU with trait CUSTOM_FAST``. That the provider is ours goes without saying."""
+    """``2 VGPU with trait CUSTOM_FAST``. Whose provider is meant goes without saying."""
     wanted = " and ".join(
         name if amount == 1 else f"{amount} {name}" for name, amount in sorted(group.resources.items())
     )
-    required = sorted(group.required - {OWNER_TRAIT})
+    required, forbidden = sorted(group.required - OWNERS), sorted(group.forbidden - OWNERS)
     text = f"{wanted} with trait {', '.join(required)}" if required else wanted
-    if group.forbidden:
-        text += f" without trait {', '.join(sorted(group.forbidden))}"
+    if forbidden:
+        text += f" without trait {', '.join(forbidden)}"
     if group.member_of:
         text += f" in aggregate {', '.join(sorted(group.member_of))}"
     return f"{text} outside of aggregate {', '.join(sorted(group.outside_of))}" if group.outside_of else text

@@ -173,6 +173,18 @@ def test_a_function_and_a_mediated_device_may_be_mixed(accelerators: Accelerator
     gone(accelerators, server)
 
 
+@pytest.mark.parametrize("key", ["resources:VGPU", "resources1:VGPU"])
+def test_f17_a_flavors_own_resources_are_never_an_accelerator(accelerators: Accelerators, key: str) -> None:
+    """Mediated devices of the accelerator service are of the class VGPU as well, and reach a guest by its requests alone: a server that
+    asked for a vGPU was active without one."""
+    cloud = accelerators.cloud
+    server = cloud.boot(cloud.flavor(key.replace(":", "-"), {key: "1"}))
+    shown = cloud.wait(server, "ERROR", "ACTIVE")
+    assert shown["status"] == "ERROR"
+    assert "Placement has no free VGPU)" in shown["fault"]["message"]
+    gone(accelerators, server)
+
+
 def test_f19_when_one_of_two_cannot_be_bound_the_build_fails_and_nothing_stays(accelerators: Accelerators) -> None:
     cloud = accelerators.cloud
     cloud.change("UPDATE attach_handles SET arq_uuid = 'somebody' WHERE address = '0000:02:00.0'")

@@ -190,6 +190,22 @@ def test_other_classes_are_found_or_explained(cloud: Cloud) -> None:
     gone(cloud, server)
 
 
+def test_a_vgpu_of_something_that_is_no_card_ends_the_build(cloud: Cloud) -> None:
+    """VGPU that somebody wrote to the host's own provider: the server was active without a vGPU."""
+    client = client_of(cloud)
+    (root,) = [uuid for uuid, name in providers(cloud).items() if name == "gpu1"]
+    generation, inventories = client.inventories(root)
+    client.set_inventories(root, generation, {**inventories, "VGPU": {"total": 4}})
+    for key in ("resources:VGPU", "resources1:VGPU"):
+        server = boot(cloud, key.replace(":", "-"), {key: "1"})
+        shown = cloud.wait(server, "ERROR", "ACTIVE")
+        assert shown["status"] == "ERROR"
+        assert "Placement gave VGPU of provider gpu1, which is no card of host gpu1" in shown["fault"]["message"]
+        gone(cloud, server)
+    generation, _ = client.inventories(root)
+    client.set_inventories(root, generation, inventories)
+
+
 def test_eight_at_once_on_eight_free_devices_of_one_host(tmp_path: Path) -> None:
     with running(tmp_path, in_placement(host("gpu1", [gpu(0x30 + n) for n in range(8)]))) as cloud:
         flavor = cloud.flavor("gpu", {"pci_passthrough:alias": "GPU:1"})

@@ -337,3 +337,27 @@ def test_cards_of_another_class_are_not_named_and_none_is_asked_about_where_the_
     )
     assert isinstance(placing.place(host.state), Selection)
     assert len(ledger.events) == 2
+
+
+def test_f17_a_flavors_own_resources_are_not_served_by_the_accelerator_service(ledger: Ledger) -> None:
+    host = carrying(ledger, 1, 4)
+    theirs = host.devices[1]
+    generation, _ = ledger.client.traits(theirs.uuid)
+    ledger.client.set_traits(theirs.uuid, generation, frozenset({"OWNER_CYBORG"}))
+    assert placed(ledger, host, wanting(resources__VGPU="1")) == {"h": SIZES, "h_pci_0": {"VGPU": 1}}
+    for key in ("resources__VGPU", "resources1__VGPU"):
+        assert refused(ledger, host, wanting(**{key: "1"})) == "Placement has no free VGPU"
+
+
+def test_f17_nor_where_all_hosts_are_asked_about_at_once(ledger: Ledger) -> None:
+    hosts = [carrying(ledger, 1, name=f"h{number}") for number in range(5)]
+    for host in hosts:
+        generation, _ = ledger.client.traits(host.devices[0].uuid)
+        ledger.client.set_traits(host.devices[0].uuid, generation, frozenset({"OWNER_CYBORG"}))
+    for key in ("resources__VGPU", "resources1__VGPU"):
+        placing = Placing(ledger.client, CONTEXT, wanting(**{key: "1"}), packing=False)
+        answers = {str(placing.place(host.state)) for host in hosts}
+        assert len(answers) == 1
+        ledger.events.clear()
+        placing.place(hosts[4].state)
+        assert ledger.events == []  # known from the one question about all

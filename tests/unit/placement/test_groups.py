@@ -7,7 +7,7 @@ import pytest
 from jetbridge.errors import Invalid
 from jetbridge.model.request_group import RequestGroup, groups_from_json, groups_to_json
 from jetbridge.pci.request import PciRequest
-from jetbridge.placement.groups import check_group_key, flavor_groups, isolated, pci_groups
+from jetbridge.placement.groups import check_group_key, flavor_groups, isolated, pci_groups, without_accelerators
 from tests.unit.pci.build import cases
 
 
@@ -59,3 +59,22 @@ def test_groups_survive_the_table() -> None:
         RequestGroup("R-0", {"CUSTOM_X": 1}),
     )
     assert groups_from_json(groups_to_json(groups)) == groups
+
+
+@pytest.mark.parametrize(
+    ("group", "forbidden"),
+    [
+        (RequestGroup("", {"VGPU": 1}), {"OWNER_CYBORG"}),
+        (
+            RequestGroup("1", {"VGPU": 1}, frozenset({"CUSTOM_A"}), frozenset({"CUSTOM_B"})),
+            {"CUSTOM_B", "OWNER_CYBORG"},
+        ),
+        (RequestGroup("R-0", {"VGPU": 1}, frozenset({"OWNER_NOVA"})), set()),
+        (RequestGroup("device_profile_0", {"VGPU": 1}, forbidden=frozenset({"OWNER_NOVA"})), {"OWNER_NOVA"}),
+        (RequestGroup("1", {"VGPU": 1}, frozenset({"OWNER_CYBORG"})), set()),
+    ],
+)
+def test_f17_a_flavors_own_groups_keep_off_the_accelerator_services_providers(
+    group: RequestGroup, forbidden: set[str]
+) -> None:
+    assert without_accelerators(group).forbidden == forbidden

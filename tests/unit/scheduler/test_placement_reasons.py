@@ -13,6 +13,7 @@ from jetbridge.scheduler.placement_reasons import CardRoom, described, no_room, 
         (RequestGroup("1", {"VGPU": 1}), "VGPU"),
         (RequestGroup("1", {"VGPU": 2, "CUSTOM_MEM": 8}), "8 CUSTOM_MEM and 2 VGPU"),
         (RequestGroup("1", {"CUSTOM_GPU": 1}, frozenset({"OWNER_NOVA"})), "CUSTOM_GPU"),
+        (RequestGroup("1", {"CUSTOM_GPU": 1}, forbidden=frozenset({"OWNER_CYBORG"})), "CUSTOM_GPU"),
         (
             RequestGroup("1", {"VGPU": 1}, frozenset({"CUSTOM_B", "CUSTOM_A"}), frozenset({"CUSTOM_C"})),
             "VGPU with trait CUSTOM_A, CUSTOM_B without trait CUSTOM_C",
