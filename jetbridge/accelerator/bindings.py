@@ -137,12 +137,11 @@ class ServerBindings:
         if any(row.arq_uuid is None and row.profile in profiles and row.id not in mine for row in rows):
             return False
         known = {row.arq_uuid for row in rows}
-        owner = client.project()
-        lost = [
-            arq.uuid
-            for arq in candidates
-            if arq.profile in profiles and arq.uuid not in known and owner is not None and arq.project_id == owner
-        ]
+        unknown = [arq for arq in candidates if arq.profile in profiles and arq.uuid not in known]
+        if not unknown:
+            return True
+        owner, made = _owner(client, unknown[0].profile)
+        lost = [*made, *(arq.uuid for arq in unknown if owner is not None and arq.project_id == owner)]
         if lost:
             logger.warning("Deleting accelerator requests that nobody waits for any more: %s", ", ".join(lost))
             client.delete(lost)
@@ -160,6 +159,16 @@ class ServerBindings:
             server_arqs.insert(conn, rows, now=self.now())
 
         self.database.write(write)
+
+
+def _owner(client: AcceleratorClient, profile: str) -> tuple[str | None, list[str]]:
+    """Whose the requests are that we make, and those that had to be made to learn it. None: the service doesn't ask who we are, so that ours
+    look like anybody's."""
+    owner = client.project()
+    if owner is not None or client.is_anonymous:
+        return owner, []
+    made = client.create(profile)
+    return made[0].project_id, [arq.uuid for arq in made]
 
 
 def _row(intent: ServerArq, arq: BoundArq) -> ServerArq:

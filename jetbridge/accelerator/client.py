@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from keystoneauth1 import exceptions
+from keystoneauth1 import exceptions, noauth
 from keystoneauth1.adapter import Adapter
 from requests import Response
 
@@ -70,8 +70,13 @@ class AcceleratorClient:
         """The same client, whose requests are told as ``source``'s, for that request and server."""
         return replace(self, source=source, request_id=context.request_id if context else None, server=server)
 
+    @property
+    def is_anonymous(self) -> bool:
+        """We don't say who we are."""
+        return self.adapter.session is None or isinstance(self.adapter.session.auth, noauth.NoAuth)
+
     def project(self) -> str | None:
-        """Our own project, which a request belongs to until it is bound for a server's; None: the service knows no projects."""
+        """Our own project, which a request belongs to until it is bound for a server's; None: who we say we are says nothing of one."""
         try:
             found = self.adapter.get_project_id()
         except exceptions.ClientException:

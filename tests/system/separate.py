@@ -38,8 +38,12 @@ QUEUES = ("conductor", "scheduler")
 class SeparateCloud(Cloud):
     """``processes`` by role; each can be killed and started again alone."""
 
-    def __init__(self, folder: Path, rabbit: RabbitNode, settings: Settings | None = None) -> None:
+    def __init__(
+        self, folder: Path, rabbit: RabbitNode, settings: Settings | None = None, *, in_pairs: bool = True
+    ) -> None:
+        """``in_pairs``: two of each service, but for the API; starting them is most of what a short test takes."""
         super().__init__(folder, settings)
+        self.in_pairs = in_pairs
         self.rabbit = rabbit
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.placement: EmbeddedPlacement | None = None
@@ -59,15 +63,11 @@ class SeparateCloud(Cloud):
             self.placement.start()
         self._write_config()
         names = [host.name for host in load_fleet(self.fleet_file).hosts]
-        half = (len(names) + 1) // 2
+        half = (len(names) + 1) // 2 if self.in_pairs else len(names)
         parts = [part for part in (names[:half], names[half:]) if part]
-        roles = {
-            "api": ["api", "--port", str(self.port)],
-            "conductor": ["conductor"],
-            "conductor-2": ["conductor"],
-            "scheduler": ["scheduler"],
-            "scheduler-2": ["scheduler"],
-        }
+        roles = {"api": ["api", "--port", str(self.port)], "conductor": ["conductor"], "scheduler": ["scheduler"]}
+        if self.in_pairs:
+            roles |= {"conductor-2": ["conductor"], "scheduler-2": ["scheduler"]}
         for number, part in enumerate(parts, 1):
             hosts = [word for name in part for word in ("--host", name)]
             roles["compute" if number == 1 else f"compute-{number}"] = ["compute", *hosts]

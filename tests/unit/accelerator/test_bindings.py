@@ -10,9 +10,14 @@ from pathlib import Path
 import pytest
 
 from jetbridge.accelerator.bindings import ServerBindings, Wanted
+from jetbridge.accelerator.client import AcceleratorClient
 from jetbridge.accelerator.inventory import declared
 from jetbridge.accelerator.service import AcceleratorService
+from jetbridge.accelerator.session import external_adapter
+from jetbridge.api.app import create_accelerator_door
+from jetbridge.api.auth import Authenticator
 from jetbridge.conductor.accelerators import drop_strays
+from jetbridge.config.settings import Settings
 from jetbridge.db import accelerators, builds, compute_nodes, server_arqs, servers
 from jetbridge.db.clock import utcnow
 from jetbridge.db.connection import Connection
@@ -21,9 +26,11 @@ from jetbridge.errors import AcceleratorRequestBindingFailed, AcceleratorRequest
 from jetbridge.model.accelerator import ServerArq
 from jetbridge.model.context import RequestContext
 from jetbridge.service.accelerators import OwnDoor
+from jetbridge.service.http import HttpServer
 from tests.contract.db.rows import node
 from tests.contract.db.rows import server as server_row
 from tests.unit.accelerator.hosts import T4, report, specs
+from tests.unit.api.doors import PasswordFile
 
 ADMIN = RequestContext("root", "admin", frozenset({"admin"}), "req-1")
 OWNER = RequestContext("ann", "physics", frozenset({"member"}), "req-2")
@@ -146,6 +153,32 @@ def test_what_a_killed_conductor_created_without_writing_it_down_is_deleted(stag
     assert stage.bindings.drop(server)
     assert stage.rows() == ()
     assert len(stage.service.list(ADMIN)) == len(stage.service.list(OWNER)) == 2
+
+
+@pytest.mark.parametrize("strategy", ["http_basic", "none"])
+def test_ours_are_told_from_others_by_who_we_say_we_are(stage: Stage, tmp_path: Path, strategy: str) -> None:
+    """Of a password file's users only the service knows the projects. Where nobody says who he is, what looks alike may be anybody's."""
+    users = PasswordFile(tmp_path / "users")
+    users.add("jetbridge", "s", "services", "service")
+    settings = replace(users.settings, auth_strategy=strategy)
+    server = HttpServer("127.0.0.1", 0)
+    server.start(create_accelerator_door(stage.service, Authenticator.from_settings(settings)))
+    ours = {"cyborg_auth_type": "http_basic", "cyborg_username": "jetbridge", "cyborg_password": "s"}
+    asks = Settings(
+        cyborg_endpoint_override=f"{server.base_url}/accelerator/v2", **(ours if strategy == "http_basic" else {})
+    )
+    bindings = replace(stage.bindings, client=AcceleratorClient(external_adapter(asks)))
+    try:
+        stage.service.create(OWNER, "infer")
+        elsewhere = replace(stage, bindings=bindings)
+        killed = killed_while_creating(elsewhere)
+        assert bindings.drop(killed)
+        left = stage.service.list(ADMIN)
+        assert len(left) == (2 if strategy == "http_basic" else 4)
+        assert {arq.uuid for arq in stage.service.list(OWNER)} <= {arq.uuid for arq in left}
+        assert stage.rows() == ()
+    finally:
+        server.stop()
 
 
 def test_what_another_conductor_is_creating_now_is_left_alone(stage: Stage) -> None:
