@@ -15,6 +15,7 @@ from jetbridge.db.connection import Connection
 from jetbridge.errors import HypervisorError, InvalidLibvirtMdevConfig
 from jetbridge.mdev.config import VgpuConfig
 from jetbridge.mdev.values import HostVgpus, Kind, State, Vgpu
+from jetbridge.virt.connection import DomainInfo
 
 logger = logging.getLogger(__name__)
 
@@ -109,14 +110,13 @@ def _tidy(
 ) -> None:
     """One that no server has: kept for the next one where that may come, else taken down."""
     if (runs := held.get(_name(vgpu))) is not None:
-        logger.error(
-            "vGPU %s on %s of host %s is nobody's, but domain %s runs with it: it is left alone",
-            vgpu.uuid,
-            vgpu.parent,
-            host.name,
-            runs.name,
-        )
+        _leave_to(host, node_id, vgpu, runs)
         return
+    if vgpu.state is State.HELD:
+        if not _mark(host, node_id, vgpu, State.READY):
+            return
+        vgpu = replace(vgpu, state=State.READY)
+        logger.info("vGPU %s on %s of host %s is let go, and can be given again", vgpu.uuid, vgpu.parent, host.name)
     instance = life.instance_of(host, seen, vgpu)
     wanted = vgpu.kind is Kind.MDEV and vgpu.state in life.ALIVE and _is_offered(config, seen, vgpu)
     if wanted and instance is not None:
@@ -128,20 +128,38 @@ def _tidy(
                 lambda conn: vgpus.set_state(conn, [vgpu.uuid], State.READY, before=[State.RESERVED], now=host.now())
             )
         return
-    if not host.database.write(lambda conn: _give_up(host, conn, node_id, vgpu)):
+    if not _mark(host, node_id, vgpu, State.REMOVING):
         return  # a server got it meanwhile
     life.take_down(host, seen, vgpu)
     host.database.write(lambda conn: vgpus.delete(conn, [vgpu.uuid]))
 
 
-def _give_up(host: AgentHost, conn: Connection, node_id: int, vgpu: Vgpu) -> bool:
-    """From now on no server gets it."""
-    compute_nodes.lock(conn, node_id)
-    now = next((one for one in vgpus.of_node(conn, node_id) if one.uuid == vgpu.uuid), None)
-    if now is None or now.server is not None:
-        return False
-    vgpus.save(conn, node_id, [replace(now, state=State.REMOVING)], now=host.now())
-    return True
+def _leave_to(host: AgentHost, node_id: int, vgpu: Vgpu, runs: DomainInfo) -> None:
+    """Somebody took one that is kept for the next server: no server gets it until that guest has let go."""
+    if vgpu.state is State.HELD or (vgpu.state in life.ALIVE and not _mark(host, node_id, vgpu, State.HELD)):
+        return
+    logger.error(
+        "vGPU %s on %s of host %s is nobody's, but domain %s runs with it: it is left alone, and given to nobody until that guest has let go"
+        " of it",
+        vgpu.uuid,
+        vgpu.parent,
+        host.name,
+        runs.name,
+    )
+
+
+def _mark(host: AgentHost, node_id: int, vgpu: Vgpu, state: State) -> bool:
+    """Whether still no server has it, and the state is written."""
+
+    def write(conn: Connection) -> bool:
+        compute_nodes.lock(conn, node_id)
+        now = next((one for one in vgpus.of_node(conn, node_id) if one.uuid == vgpu.uuid), None)
+        if now is None or now.server is not None:
+            return False
+        vgpus.save(conn, node_id, [replace(now, state=state)], now=host.now())
+        return True
+
+    return host.database.write(write)
 
 
 def _is_offered(config: VgpuConfig, seen: HostVgpus, vgpu: Vgpu) -> bool:

@@ -17,11 +17,13 @@ class Kind(enum.StrEnum):
 
 
 class State(enum.StrEnum):
-    """Of a vGPU of ours. ``reserved``: written down, and made by now or not. ``ready``: it was seen to exist. ``removing``: nobody
-    may have it any more, it exists or not. ``removed``: it doesn't."""
+    """Of a vGPU of ours. ``reserved``: written down, and made by now or not. ``ready``: it was seen to exist. ``held``: no server has
+    it, and some guest runs with it, so that nobody may have it until that one lets go. ``removing``: nobody may have it any more, it exists
+    or not. ``removed``: it doesn't."""
 
     RESERVED = "reserved"
     READY = "ready"
+    HELD = "held"
     REMOVING = "removing"
     REMOVED = "removed"
 

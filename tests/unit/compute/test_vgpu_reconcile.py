@@ -15,7 +15,7 @@ from jetbridge.db import builds, servers, vgpu_cards
 from jetbridge.errors import ComputeResourcesUnavailable, InvalidLibvirtMdevConfig
 from jetbridge.mdev.choice import Wanted
 from jetbridge.mdev.config import TypeOptions
-from jetbridge.mdev.values import State
+from jetbridge.mdev.values import State, Vgpu
 from jetbridge.model.server import Server
 from jetbridge.virt.connection import HypervisorEvent
 from tests.unit.compute.conftest import CONTEXT, Bench, MakeBench
@@ -104,9 +104,7 @@ def test_vgpus_of_a_server_that_is_gone_can_be_used_again(bench: MakeBench) -> N
 def test_a_vgpu_in_a_running_guest_is_not_freed(bench: MakeBench, caplog: pytest.LogCaptureFixture) -> None:
     host = bench(devices=[WHOLE], settings=settings("nvidia-222"))
     server, [mine] = boot(host, ONE)
-    hostdev = f"<hostdev mode='subsystem' type='mdev' model='vfio-pci'><source><address uuid='{mine.uuid}'/></source></hostdev>"
-    simulated(host).define_domain(domain(extra=hostdev))
-    simulated(host).start_domain("instance-00000001")
+    take_by_hand(host, mine)
     host.host.database.write(lambda conn: servers.soft_delete(conn, server.uuid, now=host.host.now()))
     with caplog.at_level(logging.ERROR):
         reconcile(host.host)
@@ -188,19 +186,50 @@ def test_a_free_one_that_is_stopped_is_started_and_one_that_fails_holds_up_no_ot
     assert len(existing(host)) == 2
 
 
+def take_by_hand(host: Bench, mine: Vgpu) -> None:
+    hostdev = f"<hostdev mode='subsystem' type='mdev' model='vfio-pci'><source><address uuid='{mine.uuid}'/></source></hostdev>"
+    simulated(host).define_domain(domain(extra=hostdev))
+    simulated(host).start_domain("instance-00000001")
+
+
 def test_one_that_nobody_has_is_left_alone_while_a_guest_runs_with_it(
     bench: MakeBench, caplog: pytest.LogCaptureFixture
 ) -> None:
     host = bench(devices=[WHOLE], settings=settings("nvidia-222"))
     server, [mine] = boot(host, ONE)
     delete(host, server)
-    hostdev = f"<hostdev mode='subsystem' type='mdev' model='vfio-pci'><source><address uuid='{mine.uuid}'/></source></hostdev>"
-    simulated(host).define_domain(domain(extra=hostdev))
-    simulated(host).start_domain("instance-00000001")
+    take_by_hand(host, mine)
     with caplog.at_level(logging.ERROR):
         without = with_settings(host, settings("nvidia-223"))
     assert "is nobody's, but domain instance-00000001 runs with it: it is left alone" in caplog.text
-    assert [vgpu.state for vgpu in ours(without)] == [State.READY]
+    assert [vgpu.state for vgpu in ours(without)] == [State.HELD]
+    assert list(existing(without)) == [mine.uuid]
+    simulated(host).destroy_domain("instance-00000001")
+    reconcile_vgpus(without.host, host.node_id)
+    assert (ours(without), existing(without)) == ((), {})
+
+
+def test_f21_one_that_a_guest_of_somebody_elses_runs_with_is_given_to_nobody(
+    bench: MakeBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = bench(devices=[WHOLE], settings=settings("nvidia-222"))
+    server, [mine] = boot(host, ONE)
+    delete(host, server)
+    take_by_hand(host, mine)
+    for _ in range(2):
+        reconcile_vgpus(host.host, host.node_id)
+    assert caplog.text.count("is nobody's, but domain instance-00000001 runs with it") == 1
+    take_inventory(host.host)
+    assert totals(host) == {CARD: {"VGPU": 3}}
+    _, others = boot(host, Wanted(CARD, "VGPU", 3))
+    assert mine.uuid not in {vgpu.uuid for vgpu in others}
+    with pytest.raises(ComputeResourcesUnavailable, match="has 0 of 3"):
+        claim(host, ONE)
+    simulated(host).destroy_domain("instance-00000001")
+    reconcile_vgpus(host.host, host.node_id)
+    take_inventory(host.host)
+    assert totals(host) == {CARD: {"VGPU": 4}}
+    assert [vgpu.uuid for vgpu in boot(host, ONE)[1]] == [mine.uuid]
 
 
 def test_what_a_build_is_working_on_is_left_to_it(bench: MakeBench) -> None:

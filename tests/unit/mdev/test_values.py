@@ -25,7 +25,7 @@ def test_a_vf_with_a_type_is_known_by_both() -> None:
 
 def test_what_is_stored_keeps_its_words() -> None:
     assert [str(kind) for kind in Kind] == ["mdev", "vfio"]
-    assert [str(state) for state in State] == ["reserved", "ready", "removing", "removed"]
+    assert [str(state) for state in State] == ["reserved", "ready", "held", "removing", "removed"]
     assert MDEV.state is State.RESERVED
 
 
