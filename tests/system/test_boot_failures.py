@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jetbridge.errors import JetbridgeError, PciConfigInvalidSpec, PciInvalidAlias
+from jetbridge.errors import InvalidLibvirtMdevConfig, JetbridgeError, PciConfigInvalidSpec, PciInvalidAlias
 from tests.system.cloud import T4, Cloud, fleet, gpu, host
 from tests.system.conftest import Launch, on_both_deployments
 
@@ -178,6 +178,26 @@ def test_a_pf_whose_vfs_stay_is_refused_with_the_reason_and_the_next_host_is_tri
 def test_a_wrong_device_spec_stops_the_start_and_names_the_host(launch: Launch) -> None:
     with pytest.raises(PciConfigInvalidSpec, match=r"Host h1: .*vendor_id"):
         launch(fleet(host("h1", []), pci={"device_spec": [{"vendor_id": "GPU!"}]}))
+
+
+@pytest.mark.all_in_one
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"mdev_a": {"device_addresses": ["foo:bar"]}},
+            r"\[mdev_a\]device_addresses has the incorrect address 'foo:bar'",
+        ),
+        (
+            {name: {"device_addresses": ["0000:3b:00.0"]} for name in ("mdev_a", "mdev_b")},
+            "0000:3b:00.0 is listed twice",
+        ),
+    ],
+    ids=["no address", "one address for two types"],
+)
+def test_wrong_vgpu_options_stop_the_start(launch: Launch, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidLibvirtMdevConfig, match=words):
+        launch(fleet(host("h1", [gpu(0x3B)], config={"devices": {"enabled_mdev_types": ["a", "b"]}, **options})))
 
 
 @pytest.mark.all_in_one

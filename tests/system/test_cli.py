@@ -292,6 +292,16 @@ def test_demo_shows_the_way_of_a_device_and_proves_that_it_comes_back() -> None:
     assert story["request"]["request_id"] == story["device"]["request_id"]
     assert f'bus="0x{story["device"]["address"][5:7]}"' in story["hostdev"]
     assert story["free"] == {"before": 4, "during": 3, "after": 4}
+    slice_ = story["vgpu"]
+    assert (slice_["wish"], slice_["vgpu"]["kind"], slice_["vgpu"]["state"]) == (
+        {"resources:VGPU": "1"},
+        "mdev",
+        "ready",
+    )
+    assert (
+        f'type="mdev" managed="no" model="vfio-pci">\n  <source>\n    <address uuid="{slice_["vgpu"]["uuid"]}"/>'
+        in slice_["hostdev"]
+    )
     accelerated = story["accelerators"]
     assert [entry["state"] for entry in accelerated["states"]] == ["Initial", "Bound"]
     assert f'bus="0x{accelerated["arq"]["attach_handle_info"]["bus"]}"' in accelerated["hostdev"]
@@ -322,6 +332,9 @@ def test_demo_for_people_is_plain_when_it_is_piped() -> None:
         "start_domain",
         "<hostdev",
         "the device is back",
+        "A slice of a GPU  a flavor with resources:VGPU=1: one nvidia-566 of card pci_0000_65_00_0",
+        '<hostdev mode="subsystem" type="mdev" managed="no" model="vfio-pci">',
+        "its vGPU waits for the next one",
         "The same by Placement",
         "inventory CUSTOM_PCI_10DE_1EB8: total 1, reserved 0",
         "accel:device_profile=infer",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from jetbridge.cli.main import run
 from jetbridge.placement.client import PlacementClient
 from jetbridge.virt.guest import hostdevs_of, mdevs_of
 from jetbridge.virt.simulated import SimulatedConnection
@@ -267,6 +269,55 @@ def test_groups_of_several_sizes_may_come_of_one_card_or_of_two(clean: Cloud) ->
     assert (one["status"], len(held(clean, one["id"]))) == ("ACTIVE", 6)
     [two] = boot(clean, "pair", {"resources:VGPU": "4", "resources1:VGPU": "4"})
     assert (two["status"], len(held(clean, two["id"]))) == ("ACTIVE", 8)
+
+
+def test_a_trait_that_an_operator_set_on_a_card_chooses_it_and_stays(clean: Cloud) -> None:
+    client = client_of(clean)
+    [chosen] = [one for one in client.providers() if one.name == "pair_pci_0000_5e_00_0"]
+    client.ensure_trait("CUSTOM_FAST")
+    generation, traits = client.traits(chosen.uuid)
+    client.set_traits(chosen.uuid, generation, traits | {"CUSTOM_FAST"})
+    fast = {**ONE, "trait:CUSTOM_FAST": "required"}
+    servers = boot(clean, "pair", fast, 5)
+    assert statuses(servers) == ["ACTIVE"] * 4 + ["ERROR"]
+    cards = {held(clean, server["id"])[0][0] for server in servers if server["status"] == "ACTIVE"}
+    assert cards == {"pci_0000_5e_00_0"}
+    clean.update_resources("pair")
+    assert client.traits(chosen.uuid)[1] == {"OWNER_NOVA", "CUSTOM_FAST"}
+    told = (
+        "pci_0000_3b_00_0 has 4 of 4 VGPU free and lacks trait CUSTOM_FAST, card pci_0000_5e_00_0 has 0 of 4 VGPU free"
+    )
+    assert told in refusal(servers)
+
+
+def test_the_commands_list_types_and_vgpus_with_their_servers(
+    clean: Cloud, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JETBRIDGE_STATE_DIR", str(clean.state))
+    monkeypatch.delenv("JETBRIDGE_URL", raising=False)
+
+    def answer(*arguments: str) -> list[dict[str, Any]]:
+        assert run([*arguments, "--json"]) == 0
+        found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+        return found
+
+    [server] = boot(clean, "two", {"resources:CUSTOM_BIG": "1"})
+    offered = {
+        (one["parent"], one["type"]): (one["resource_class"], one["used"], one["total"])
+        for one in answer("vgpu", "types", "--host", "two")
+    }
+    assert offered == {
+        ("pci_0000_3b_00_0", "nvidia-222"): ("VGPU", 0, 4),
+        ("pci_0000_5e_00_0", "nvidia-223"): ("CUSTOM_BIG", 1, 2),
+    }
+    assert {one["host"] for one in answer("vgpu", "types")} == {each["name"] for each in HOSTS}
+    [(card, kind, uuid)] = held(clean, server["id"])
+    [mine] = [one for one in answer("vgpu", "list", "--host", "two") if one["instance_uuid"]]
+    assert (mine["uuid"], mine["parent"], mine["type"], mine["instance_uuid"]) == (uuid, card, kind, server["id"])
+    assert run(["vgpu", "list", "--host", "two"]) == 0
+    [line] = [line for line in capsys.readouterr().out.splitlines() if uuid in line]
+    assert line.split() == [uuid, "two", card, kind, "ready", "s"]
+    assert run(["vgpu", "types", "--host", "nowhere"]) == 3
 
 
 def test_114_what_cant_be_done_with_a_vgpu_is_refused_and_the_guest_runs_on(clean: Cloud) -> None:

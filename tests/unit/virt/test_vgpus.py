@@ -10,9 +10,10 @@ from lxml import etree
 
 from jetbridge.mdev.values import HostVgpus, Instance, Kind, Offer, Parent
 from jetbridge.virt.connection import HostFiles
+from jetbridge.virt.libvirt.files import LocalHostFiles
 from jetbridge.virt.node_xml import mdev_xml
 from jetbridge.virt.simulated import SimulatedConnection, SimulatedHostFiles
-from jetbridge.virt.vgpus import VgpuFacts, current_type, host_vgpus, vendor_number
+from jetbridge.virt.vgpus import VgpuFacts, current_type, host_vgpus, type_file, vendor_number
 from tests.unit.virt.fleets import LAB, opened
 from tests.unit.virt.simulated.test_vgpus import CARD, VENDOR, VF, mdev
 
@@ -81,6 +82,32 @@ def test_f22_the_types_of_a_vf_stand_in_its_files(tmp_path: Path) -> None:
     assert current_type("0000:65:00.2", files) == "nvidia-558"
     assert current_type("0000:65:00.1", files) is None
     assert current_type("0000:99:00.1", files) is None
+
+
+def test_f22_the_vendors_files_are_read_and_set_under_an_injected_root(tmp_path: Path) -> None:
+    """As the vendor's documentation shows them, with its padding; a VF that the driver doesn't know has none."""
+    connection, _ = opened(tmp_path, VENDOR)
+    root = tmp_path / "root"
+    for number in (1, 2):
+        folder = root / VF.format(number).lstrip("/")
+        folder.mkdir(parents=True)
+        table = (
+            "ID    : vGPU Name\n557   : NVIDIA L40S-1B\n558   : NVIDIA L40S-4Q\n"
+            if number == 1
+            else "ID    : vGPU Name\n"
+        )
+        (folder / "creatable_vgpu_types").write_text(table)
+        (folder / "current_vgpu_type").write_text("0\n" if number == 1 else "558\n")
+    files = LocalHostFiles(root)
+    seen = host_vgpus(connection.node_devices(), files)
+    assert [(parent.address, parent.offers) for parent in seen.parents] == [
+        ("0000:65:00.1", (Offer("nvidia-557", 1, "NVIDIA L40S-1B"), Offer("nvidia-558", 1, "NVIDIA L40S-4Q"))),
+        ("0000:65:00.2", (Offer("nvidia-558", 0),)),
+    ]
+    assert [(one.parent, one.type) for one in seen.instances] == [("pci_0000_65_00_2", "nvidia-558")]
+    files.write_text(type_file("0000:65:00.1"), vendor_number("nvidia-557"))
+    assert (root / VF.format(1).lstrip("/") / "current_vgpu_type").read_text() == "557"
+    assert current_type("0000:65:00.1", files) == "nvidia-557"
 
 
 def test_vfs_of_nics_are_not_asked(tmp_path: Path) -> None:
