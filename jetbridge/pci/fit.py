@@ -149,7 +149,7 @@ class _Stock:
             elif pool.dev_type in VIRTUAL:
                 self._vfs.setdefault(pool.address, []).append(index)
 
-    def take(self, taken: Candidates, label: str, *, apart: bool = False) -> None:
+    def take(self, taken: Candidates, label: str, *, apart: bool) -> None:
         for candidate in taken:
             self.left[candidate.index] -= candidate.count
             if apart and candidate.pool.rp_uuid is not None:
