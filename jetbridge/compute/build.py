@@ -98,9 +98,7 @@ def _remove_files(build: BuildContext) -> None:
 
 def _define(build: BuildContext) -> BuildContext:
     domain.verify_devices(build.host, build.context, build.server)
-    xml = domain.domain_xml(build.host, build.context, build.server, build.root_disk, build.config_drive, build.nics)
-    with build.host.library(build.context, "define_domain", build.server.uuid, domain=build.server.domain_name):
-        build.host.connection.define_domain(xml)
+    domain.define_domain(build.host, build.context, build.server, build.root_disk, build.config_drive, build.nics)
     return build
 
 

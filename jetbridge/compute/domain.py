@@ -67,6 +67,20 @@ def make_config_drive(host: AgentHost, context: RequestContext, server: Server) 
         return host.connection.create_config_drive(server.domain_name, files)
 
 
+def define_domain(
+    host: AgentHost,
+    context: RequestContext,
+    server: Server,
+    root_disk: Path | None,
+    config_drive: Path | None,
+    nics: Sequence[GuestNic],
+) -> None:
+    """Define the domain anew, by ``domain_xml``."""
+    xml = domain_xml(host, context, server, root_disk, config_drive, nics)
+    with host.library(context, "define_domain", server.uuid, domain=server.domain_name):
+        host.connection.define_domain(xml)
+
+
 def domain_xml(
     host: AgentHost,
     context: RequestContext,

@@ -94,9 +94,7 @@ def _define_again(host: AgentHost, context: RequestContext, server: Server) -> N
     """A domain that got lost: what the server has stands in the tables, not in the domain's document."""
     root_disk, config_drive = host.connection.disk_paths(server.domain_name)
     bound = nics.bind_ports(host, context, server)
-    xml = domain.domain_xml(host, context, server, root_disk, config_drive, bound)
-    with host.library(context, "define_domain", server.uuid, domain=server.domain_name):
-        host.connection.define_domain(xml)
+    domain.define_domain(host, context, server, root_disk, config_drive, bound)
     logger.warning(
         "The domain of server %s was gone from host %s: it is defined again",
         server.uuid,
