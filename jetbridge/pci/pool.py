@@ -13,13 +13,13 @@ from typing import NamedTuple
 from jetbridge.pci.device import VIRTUAL, Condition, DeviceType, PciDevice, Status
 
 
-class Level(enum.StrEnum):
+class Level(enum.Enum):
     """Kinds of groups of devices, see ``pci/choose.py``."""
 
-    FABRIC = "fabric"  # NVLink or the like
-    NODE = "node"
-    SWITCH = "switch"  # PCIe
-    CARD = "card"  # the virtual functions of one physical function
+    FABRIC = enum.auto()  # NVLink or the like
+    NODE = enum.auto()
+    SWITCH = enum.auto()  # PCIe
+    CARD = enum.auto()  # the virtual functions of one physical function
 
 
 class Group(NamedTuple):

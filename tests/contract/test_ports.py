@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from jetbridge.config.settings import Settings
-from jetbridge.db.engine import Database
 from jetbridge.errors import (
     InvalidConfiguration,
     JetbridgeError,
@@ -28,8 +27,8 @@ from jetbridge.network.nics import Wish, choose
 from jetbridge.network.ports import Ports
 from jetbridge.pci.port import VnicType
 from jetbridge.pci.request import NumaPolicy
+from tests.schema import new_database
 from tests.servers.neutron import Neutron, neutron
-from tests.unit.api.doors import empty_database
 
 CONTEXT = RequestContext(ADMIN_ID, ADMIN_ID, frozenset({"admin"}), "req-1")
 VF = {"pci_slot": "0000:a1:00.2", "pci_vendor_info": "15b3:101e", "physical_network": "n1", "capabilities": ["rx"]}
@@ -63,8 +62,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
             network = service.network("data", **provider)
             yield Bench(NeutronPorts(Settings(neutron_endpoint_override=url)), network, service)
         return
-    (tmp_path / "jetbridge.sqlite3").write_bytes(empty_database())
-    database = Database(f"sqlite:///{tmp_path / 'jetbridge.sqlite3'}")
+    database = new_database(tmp_path / "jetbridge.sqlite3")
     embedded = EmbeddedPorts(database)
     made = embedded.create_network(Network("", "data", "p1", True, "vlan", "n1", 42))
     yield Bench(embedded, made.id, embedded)

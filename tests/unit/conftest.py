@@ -6,14 +6,12 @@ from pathlib import Path
 import pytest
 
 from jetbridge.db.engine import Database
-from tests.unit.api.doors import empty_database
+from tests.schema import new_database
 
 
 @pytest.fixture
 def database(tmp_path: Path) -> Iterator[Database]:
     """Upgraded, without rows."""
-    file = tmp_path / "jetbridge.sqlite3"
-    file.write_bytes(empty_database())
-    made = Database(f"sqlite:///{file}")
+    made = new_database(tmp_path / "jetbridge.sqlite3")
     yield made
     made.close()

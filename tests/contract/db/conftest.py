@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,19 +11,11 @@ from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
 from jetbridge.db.schema import metadata
 from tests.conftest import DatabaseServers
+from tests.schema import new_database
 from tests.servers.databases import SERVERS, DatabaseServer
 
 SQLITE = "sqlite"
 DATABASES = [SQLITE, *SERVERS]
-
-
-@pytest.fixture(scope="session")
-def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("migrated") / "new.sqlite3"
-    database = Database(f"sqlite:///{path}")
-    database.upgrade()
-    database.close()
-    return path
 
 
 @pytest.fixture(scope="session")
@@ -50,10 +41,9 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def database(kind: str, migrated_file: Path, migrated_url: Callable[[str], str], tmp_path: Path) -> Iterator[Database]:
+def database(kind: str, migrated_url: Callable[[str], str], tmp_path: Path) -> Iterator[Database]:
     if kind == SQLITE:
-        shutil.copy(migrated_file, tmp_path / "jetbridge.sqlite3")
-        opened = Database(f"sqlite:///{tmp_path}/jetbridge.sqlite3")
+        opened = new_database(tmp_path / "jetbridge.sqlite3")
         yield opened
         opened.close()
         return

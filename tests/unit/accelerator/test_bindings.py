@@ -29,6 +29,7 @@ from jetbridge.service.accelerators import OwnDoor
 from jetbridge.service.http import HttpServer
 from tests.contract.db.rows import node
 from tests.contract.db.rows import server as server_row
+from tests.schema import new_database
 from tests.unit.accelerator.hosts import T4, report, specs
 from tests.unit.api.doors import PasswordFile
 
@@ -59,8 +60,7 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
-    database = Database(f"sqlite:///{tmp_path / 'jetbridge.sqlite3'}")
-    database.upgrade()
+    database = new_database(tmp_path / "jetbridge.sqlite3")
     service = AcceleratorService(database, lambda context, events: None, new_id)
 
     def write(conn: Connection) -> list[str]:

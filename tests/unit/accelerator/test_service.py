@@ -22,6 +22,7 @@ from jetbridge.model.server import TaskState
 from jetbridge.pci import device as life
 from jetbridge.pci.device import Condition, Status
 from tests.contract.db.rows import device, node, server
+from tests.schema import new_database
 from tests.unit.accelerator.hosts import T4, report, specs
 
 PF, VF = "0000:81:00.0", "0000:81:10.0"
@@ -83,8 +84,7 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
-    database = Database(f"sqlite:///{tmp_path / 'jetbridge.sqlite3'}")
-    database.upgrade()
+    database = new_database(tmp_path / "jetbridge.sqlite3")
     told: list[BoundEvent] = []
     made = Stage(database, AcceleratorService(database, lambda context, events: told.extend(events), new_id), told)
     made.node_id = database.write(lambda conn: compute_nodes.upsert(conn, node("gpu1"))).id

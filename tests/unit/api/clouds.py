@@ -29,6 +29,7 @@ from jetbridge.model.image import Image, ImageStatus, Visibility
 from jetbridge.model.server import PowerState, VmState
 from jetbridge.pci.alias import parse_aliases
 from jetbridge.rpc.inprocess import InProcessBus
+from tests.schema import new_database
 
 URL = "http://127.0.0.1:8774"
 ALIASES = ('{"name": "GPU", "vendor_id": "10de", "product_id": "1eb8", "device_type": "type-PCI"}',)
@@ -152,8 +153,7 @@ def open_cloud(
     hosts: Sequence[str] = ("gpu001", "gpu002"),
 ) -> Iterator[Cloud]:
     settings = settings or Settings()
-    database = Database(f"sqlite:///{folder / 'jetbridge.sqlite3'}")
-    database.upgrade()
+    database = new_database(folder / "jetbridge.sqlite3")
     inbox = Inbox()
     with ThreadPoolExecutor(2) as pool:
         bus = InProcessBus(pool)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import base64
-import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +21,9 @@ from jetbridge.api.guards import HostGuard
 from jetbridge.api.http import RequestFrame
 from jetbridge.api.services import ApiServices
 from jetbridge.config.settings import Settings
-from jetbridge.db.engine import Database
 from jetbridge.image.store import ImageDirectory
 from jetbridge.rpc.inprocess import InProcessBus
+from tests.schema import new_database
 
 URL = "http://127.0.0.1:8774"
 MakeRouter = Callable[[ApiServices], APIRouter]
@@ -40,17 +38,6 @@ class Door:
         return getattr(self.client, name)
 
 
-@cache
-def empty_database() -> bytes:
-    """An upgraded database without rows: migrating one for each test would take most of the time."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "jetbridge.sqlite3"
-        database = Database(f"sqlite:///{path}")
-        database.upgrade()
-        database.close()
-        return path.read_bytes()
-
-
 @contextmanager
 def open_door(
     folder: Path,
@@ -61,8 +48,7 @@ def open_door(
     url: str = URL,
 ) -> Iterator[Door]:
     settings = settings or Settings()
-    (folder / "jetbridge.sqlite3").write_bytes(empty_database())
-    database = Database(f"sqlite:///{folder / 'jetbridge.sqlite3'}")
+    database = new_database(folder / "jetbridge.sqlite3")
     with ThreadPoolExecutor(2) as pool:
         services = ApiServices(
             database=database,

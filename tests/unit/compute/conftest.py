@@ -21,7 +21,6 @@ from jetbridge.config.settings import Settings
 from jetbridge.db import compute_nodes, pci_devices, request_specs, servers
 from jetbridge.db.clock import utcnow
 from jetbridge.db.connection import Connection
-from jetbridge.db.engine import Database
 from jetbridge.image.store import ImageDirectory
 from jetbridge.model.context import ADMIN_ID, RequestContext
 from jetbridge.model.flavor import Flavor
@@ -32,6 +31,7 @@ from jetbridge.pci.device import PciDevice
 from jetbridge.pci.request import NumaPolicy, PciRequest
 from jetbridge.rpc.inprocess import InProcessBus
 from jetbridge.virt.simulated import SimulatedConnection, open_fleet_host
+from tests.schema import new_database
 
 T4 = {"vendor_id": "10de", "product_id": "1eb8"}
 CONTEXT = RequestContext(ADMIN_ID, ADMIN_ID, frozenset({"admin"}), "req-11111111-1111-1111-1111-111111111111")
@@ -109,8 +109,7 @@ MakeBench = Callable[..., Bench]
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[MakeBench]:
     """``bench(devices=[...], device_spec=[...])``: a host whose first inventory is taken."""
-    database = Database(f"sqlite:///{tmp_path / 'db.sqlite3'}")
-    database.upgrade()
+    database = new_database(tmp_path / "db.sqlite3")
     pool = ThreadPoolExecutor(1)
 
     def make(device_spec: list[dict[str, Any]] | None = None, settings: Settings | None = None, **entry: Any) -> Bench:

@@ -7,7 +7,6 @@ import shutil
 import tempfile
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from jetbridge.config.overrides import apply_overrides
 from jetbridge.config.settings import Settings
 from jetbridge.db import servers
 from jetbridge.db.clock import utcnow
-from jetbridge.db.engine import Database
 from jetbridge.errors import JetbridgeError
 from jetbridge.image.store import ImageDirectory
 from jetbridge.model.server import Server, VmState
@@ -33,6 +31,7 @@ from jetbridge.pci.device import Condition, Status
 from jetbridge.pci.request import PciRequest
 from jetbridge.rpc.inprocess import InProcessBus
 from jetbridge.virt.simulated import open_fleet_host
+from tests.schema import new_database
 from tests.unit.compute.conftest import CONTEXT, T4, Bench, _load, request
 
 CARD = {
@@ -88,25 +87,13 @@ class Clock:
         return utcnow()
 
 
-@cache
-def _empty_database() -> Path:
-    path = Path(tempfile.mkdtemp(prefix="jetbridge-tracker-")) / "empty.sqlite3"
-    database = Database(f"sqlite:///{path}")
-    database.upgrade()
-    with database.read() as conn:
-        conn.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
-    database.close()
-    return path
-
-
 class Ledgers(RuleBasedStateMachine):
     """``owners``: server to how many devices it has to own; ``settled``: those whose guest runs."""
 
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="jetbridge-tracker-"))
-        shutil.copy(_empty_database(), self.folder / "db.sqlite3")
-        self.database = Database(f"sqlite:///{self.folder / 'db.sqlite3'}")
+        self.database = new_database(self.folder / "db.sqlite3")
         self.pool = ThreadPoolExecutor(1)
         self.clock = Clock()
         self.hardware = "whole"

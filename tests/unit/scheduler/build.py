@@ -13,7 +13,6 @@ from typing import Any
 from jetbridge.db import compute_nodes, networks, pci_devices, request_specs, servers, services
 from jetbridge.db.compute_nodes import ComputeNode
 from jetbridge.db.connection import Connection
-from jetbridge.db.engine import Database
 from jetbridge.db.networks import HostNetwork
 from jetbridge.model.context import ADMIN_ID, RequestContext
 from jetbridge.model.flavor import Flavor
@@ -24,6 +23,7 @@ from jetbridge.numa.topology import HostTopology
 from jetbridge.pci.device import DeviceType, PciDevice, Status
 from jetbridge.pci.pool import Pool
 from jetbridge.pci.request import NumaPolicy, PciRequest
+from tests.schema import new_database
 
 CONTEXT = RequestContext(ADMIN_ID, ADMIN_ID, frozenset({"admin"}), "req-00000000-0000-0000-0000-000000000001")
 NOW = datetime(2026, 1, 1, 12, 0, 0)
@@ -104,8 +104,7 @@ class Cloud:
     """Hosts and servers in a database of its own; ``now`` is the time that services are judged by."""
 
     def __init__(self, folder: Path) -> None:
-        self.database = Database(f"sqlite:///{folder}/cloud.sqlite3")
-        self.database.upgrade()
+        self.database = new_database(folder / "cloud.sqlite3")
         self.now = NOW
 
     def host(

@@ -1,0 +1,27 @@
+"""Databases with our tables and no rows: made by the migrations once, and copied from then on, as making them takes longer than most tests."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from jetbridge.db.engine import Database
+
+
+def new_database(path: Path) -> Database:
+    """An SQLite database in a file that isn't there yet."""
+    path.write_bytes(_migrated())
+    return Database(f"sqlite:///{path}")
+
+
+@cache
+def _migrated() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "migrated.sqlite3"
+        database = Database(f"sqlite:///{path}")
+        database.upgrade()
+        with database.read() as conn:
+            conn.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+        database.close()
+        return path.read_bytes()
