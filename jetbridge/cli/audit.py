@@ -17,7 +17,7 @@ def audit(
     user: User = None,
     password: Password = None,
 ) -> None:
-    """Compare the three ledgers: devices in our tables, guests of the hypervisors, allocations in Placement.
+    """Compare the three ledgers: devices and vGPUs in our tables, what the hypervisors have, allocations in Placement.
 
     Nothing is changed. What the hosts' agents put right by themselves is gone
     after their next pass; what stays is for a person. Exit code 0: all agree;

@@ -1,7 +1,8 @@
-"""The three ledgers of a host side by side: its rows, its hypervisor's domains, its allocations in Placement. Changes nothing."""
+"""The three ledgers of a host side by side: its rows, what its hypervisor has, its allocations in Placement. Changes nothing."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,19 +10,27 @@ from typing import Any
 from jetbridge.compute.allocations import judge
 from jetbridge.compute.holders import holders_of
 from jetbridge.compute.host import AgentHost
-from jetbridge.db import builds, compute_nodes, pci_devices, providers, servers
+from jetbridge.compute.vgpu_cards import look, provider_name
+from jetbridge.db import builds, compute_nodes, pci_devices, providers, servers, vgpus
 from jetbridge.db.compute_nodes import ComputeNode
 from jetbridge.db.providers import ProviderRecord
 from jetbridge.errors import JetbridgeError
+from jetbridge.mdev.values import HostVgpus, State, Vgpu
 from jetbridge.pci.device import PciDevice, Status
 from jetbridge.placement.client import PlacementClient
 from jetbridge.virt.connection import DomainInfo
 
+Owned = Mapping[str, Mapping[str, int]]
+"""By provider, how many of what it stands for each server has by our tables."""
+
+NOUNS = {"pci": "devices", providers.VGPU_CARD: "vGPUs"}
+"""What providers of these kinds stand for."""
+
 
 @dataclass(frozen=True)
 class Finding:
-    """``ledger``: devices, domains or allocations, the one that says something else than the others; ``subject``: the device, domain,
-    server or provider it is about."""
+    """``ledger``: devices, vgpus, domains or allocations, the one that says something else than the others; ``subject``: the device, vGPU,
+    domain, server or provider it is about."""
 
     ledger: str
     subject: str
@@ -41,9 +50,13 @@ def audit(host: AgentHost) -> list[Finding]:
         placed = {server.uuid: server.domain_name for server in servers.of_node(conn, node.id)}
         busy = {build.instance_uuid for build in builds.running(conn)}
         records = providers.of_node(conn, node.id)
+        slices = vgpus.of_node(conn, node.id)
     findings = [*_devices(devices, placed, busy, held), *_domains(placed, busy, domains)]
+    if slices:
+        findings += _vgpus(slices, placed, busy, held, look(host))
     if host.placement is not None:
-        findings += _allocations(host, host.placement.by(host.source), node, devices, records, busy)
+        owned = {**_owned_devices(devices), **_owned_vgpus(node, slices, records)}
+        findings += _allocations(host, host.placement.by(host.source), node, records, owned, busy)
     return findings
 
 
@@ -69,6 +82,28 @@ def _devices(
     return findings
 
 
+def _vgpus(
+    slices: Iterable[Vgpu],
+    placed: Mapping[str, str],
+    busy: set[str],
+    held: Mapping[str, DomainInfo],
+    seen: HostVgpus,
+) -> list[Finding]:
+    findings = []
+    for vgpu in slices:
+        owner, holder = vgpu.server, held.get(vgpu.held_as)
+        if owner in busy:
+            continue
+        if owner is not None and owner not in placed:
+            findings.append(Finding("vgpus", vgpu.uuid, f"is held by server {owner}, which does not live here"))
+        elif vgpu.state is State.READY and not any(one.active and vgpu.is_(one) for one in seen.instances):
+            findings.append(Finding("vgpus", vgpu.uuid, f"({vgpu.type}) is not on {vgpu.parent}"))
+        if holder is not None and holder.uuid != owner and holder.uuid not in busy:
+            whose = "nobody's" if owner is None else f"server {owner}'s"
+            findings.append(Finding("domains", vgpu.uuid, f"is {whose}, and domain {holder.name} runs with it"))
+    return findings
+
+
 def _domains(placed: Mapping[str, str], busy: set[str], domains: Sequence[DomainInfo]) -> list[Finding]:
     there = {info.name for info in domains}
     return [
@@ -82,8 +117,8 @@ def _allocations(
     host: AgentHost,
     client: PlacementClient,
     node: ComputeNode,
-    devices: Sequence[PciDevice],
     records: Sequence[ProviderRecord],
+    owned: Owned,
     busy: set[str],
 ) -> list[Finding]:
     if not node.reported:
@@ -107,19 +142,34 @@ def _allocations(
         Finding("allocations", uuid, "lives on the host and has no allocation of it") for uuid in sorted(found.lacking)
     ]
     for record in records:
-        if record.kind == "pci" and record.uuid in live:
-            findings += _device_allocations(record, client, devices, busy)
+        if record.kind in NOUNS and record.uuid in live:
+            findings += _provider_allocations(record, client, owned.get(record.uuid, {}), busy)
     return findings
 
 
-def _device_allocations(
-    record: ProviderRecord, client: PlacementClient, devices: Sequence[PciDevice], busy: set[str]
-) -> list[Finding]:
-    """A device is allocated to who owns it, and to nobody else."""
-    owned: dict[str, int] = {}
+def _owned_devices(devices: Iterable[PciDevice]) -> Owned:
+    found: dict[str, Counter[str]] = {}
     for device in devices:
-        if device.extra_info.get("rp_uuid") == record.uuid and device.owned:
-            owned[str(device.instance_uuid)] = owned.get(str(device.instance_uuid), 0) + 1
+        provider = device.extra_info.get("rp_uuid")
+        if provider and device.owned:
+            found.setdefault(provider, Counter())[str(device.instance_uuid)] += 1
+    return found
+
+
+def _owned_vgpus(node: ComputeNode, slices: Iterable[Vgpu], records: Iterable[ProviderRecord]) -> Owned:
+    cards = {record.name: record.uuid for record in records if record.kind == providers.VGPU_CARD}
+    found: dict[str, Counter[str]] = {}
+    for vgpu in slices:
+        provider = cards.get(provider_name(node, vgpu.card))
+        if provider and vgpu.server is not None:
+            found.setdefault(provider, Counter())[vgpu.server] += 1
+    return found
+
+
+def _provider_allocations(
+    record: ProviderRecord, client: PlacementClient, owned: Mapping[str, int], busy: set[str]
+) -> list[Finding]:
+    """What a provider stands for is allocated to who owns it, and to nobody else."""
     allocated = {
         consumer: sum(amounts.values()) for consumer, amounts in client.provider_allocations(record.uuid).items()
     }
@@ -131,7 +181,7 @@ def _device_allocations(
                 Finding(
                     "allocations",
                     record.name,
-                    f"server {server} owns {holds} of its devices and has {has} of it allocated",
+                    f"server {server} owns {holds} of its {NOUNS[record.kind]} and has {has} of it allocated",
                 )
             )
     return findings

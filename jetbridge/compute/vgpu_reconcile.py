@@ -64,7 +64,7 @@ def _release_lost(host: AgentHost, node_id: int, ours: Iterable[Vgpu], held: Hol
         if vgpu.server is not None and vgpu.server not in placed:
             by_server.setdefault(vgpu.server, []).append(vgpu)
     for server, mine in by_server.items():
-        running = [held[name] for vgpu in mine if (name := _name(vgpu)) in held]
+        running = [held[vgpu.held_as] for vgpu in mine if vgpu.held_as in held]
         if running:
             logger.error(
                 "vGPUs of server %s, which is not on host %s, run in domain %s: they are not freed",
@@ -109,7 +109,7 @@ def _tidy(
     held: Holders,
 ) -> None:
     """One that no server has: kept for the next one where that may come, else taken down."""
-    if (runs := held.get(_name(vgpu))) is not None:
+    if (runs := held.get(vgpu.held_as)) is not None:
         _leave_to(host, node_id, vgpu, runs)
         return
     if vgpu.state is State.HELD:
@@ -166,11 +166,6 @@ def _is_offered(config: VgpuConfig, seen: HostVgpus, vgpu: Vgpu) -> bool:
     parent = next((parent for parent in seen.parents if parent.name == vgpu.parent), None)
     kind = config.type_of(parent) if parent is not None else None
     return kind is not None and kind.id == vgpu.type
-
-
-def _name(vgpu: Vgpu) -> str:
-    """What a domain's document calls it."""
-    return vgpu.uuid if vgpu.kind is Kind.MDEV else vgpu.address or ""
 
 
 def _building(host: AgentHost, uuid: str) -> bool:

@@ -94,6 +94,11 @@ class Vgpu:
         """PCI address of its parent."""
         return address_of(self.parent)
 
+    @property
+    def held_as(self) -> str:
+        """What the document of a domain that has it calls it."""
+        return self.uuid if self.kind is Kind.MDEV else self.address or ""
+
     def is_(self, instance: Instance) -> bool:
         """Whether what exists is this one. A VF has one type, so there the parent tells."""
         if self.kind is Kind.VFIO:

@@ -25,7 +25,7 @@ from jetbridge.compute.report_queue import ReportQueue
 from jetbridge.config.fleet import Fleet, load_fleet
 from jetbridge.config.overrides import apply_overrides
 from jetbridge.config.settings import Settings
-from jetbridge.db import accelerators, compute_nodes, servers, services, vgpus
+from jetbridge.db import accelerators, compute_nodes, servers, services, vgpu_cards, vgpus
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
 from jetbridge.errors import JetbridgeError, NotFound
@@ -326,6 +326,7 @@ class FleetAgents:
                 node = compute_nodes.of_host(conn, name)
                 accelerators.remove_host(conn, node.id)
                 vgpus.forget_node(conn, node.id)
+                vgpu_cards.replace(conn, node.id, ())
                 compute_nodes.delete(conn, node.id, now=now)
                 services.delete(conn, services.find(conn, name, BINARY).id, now=now)
             except NotFound:

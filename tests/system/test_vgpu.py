@@ -73,6 +73,7 @@ HOSTS = [
         [card(0x3B, mdev_types=types(nvidia_222=16)), card(0x5E, mdev_types=types(nvidia_222=16))],
         config=offering("nvidia-222", nvidia_222={"max_instances": 10}),
     ),
+    host("leaving", [card(0x3B, mdev_types=types(nvidia_222=2))], config=offering("nvidia-222")),
     host(
         "mixed",
         [card(0x65, pf={"vfs": 3, "max_vfs": 3}, mdev_types=types(nvidia_712=1, nvidia_713=1))],
@@ -89,7 +90,7 @@ HOSTS = [
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     with running(tmp_path_factory.mktemp("vgpu"), {"hosts": HOSTS}) as cloud:
-        cloud.until(lambda: len(usages(cloud)) == 10, "all cards are in Placement", lambda: usages(cloud))
+        cloud.until(lambda: len(usages(cloud)) == 11, "all cards are in Placement", lambda: usages(cloud))
         yield cloud
 
 
@@ -320,6 +321,38 @@ def test_the_commands_list_types_and_vgpus_with_their_servers(
     assert run(["vgpu", "types", "--host", "nowhere"]) == 3
 
 
+def test_the_audit_compares_vgpus_with_guests_and_placement(clean: Cloud) -> None:
+    def found() -> list[tuple[str, str, str]]:
+        answer = clean.client.get(f"{clean.url}/jetbridge/v1/audit", params={"host": "two"}).json()
+        assert answer["unseen"] == {}
+        return [(each["ledger"], each["subject"], each["text"]) for each in answer["findings"]]
+
+    [server] = boot(clean, "two", ONE)
+    name, mine = server["OS-EXT-SRV-ATTR:instance_name"], server["id"]
+    [(_, _, uuid)] = held(clean, mine)
+    assert found() == []
+    provider = "two_pci_0000_3b_00_0"
+    lacking = ("allocations", provider, f"server {mine} owns 0 of its vGPUs and has 1 of it allocated")
+    own = "UPDATE vgpus SET instance_uuid = :owner WHERE uuid = :uuid"
+    clean.change(own, owner=None, uuid=uuid)
+    assert found() == [("domains", uuid, f"is nobody's, and domain {name} runs with it"), lacking]
+    clean.change(own, owner=FOREIGN, uuid=uuid)
+    assert found() == [
+        ("vgpus", uuid, f"is held by server {FOREIGN}, which does not live here"),
+        ("domains", uuid, f"is server {FOREIGN}'s, and domain {name} runs with it"),
+        *sorted(
+            [lacking, ("allocations", provider, f"server {FOREIGN} owns 1 of its vGPUs and has 0 of it allocated")]
+        ),
+    ]
+    clean.change(own, owner=mine, uuid=uuid)
+    clean.act(mine, "os-stop")
+    clean.wait(mine, "SHUTOFF")
+    simulated(clean, "two").destroy_mdev(f"mdev_{uuid.replace('-', '_')}_0000_3b_00_0")
+    assert found() == [("vgpus", uuid, "(nvidia-222) is not on pci_0000_3b_00_0")]
+    clean.update_resources("two")
+    assert found() == []
+
+
 def test_114_what_cant_be_done_with_a_vgpu_is_refused_and_the_guest_runs_on(clean: Cloud) -> None:
     [server] = boot(clean, "whole", ONE)
     kept = held(clean, server["id"])
@@ -413,3 +446,17 @@ def test_a_hypervisor_that_refuses_leaves_nothing(clean: Cloud) -> None:
     assert usages(clean)["sliced_pci_0000_65_00_0"] == (0, 4)
     clean.reload({"hosts": HOSTS})
     assert statuses(boot(clean, "sliced", ONE)) == ["ACTIVE"]
+
+
+def test_a_host_that_leaves_the_fleet_leaves_no_rows_and_its_mdevs_are_nobodys_when_it_comes_back(clean: Cloud) -> None:
+    [server] = boot(clean, "leaving", ONE)
+    clean.delete(server["id"])
+    clean.wait_gone(server["id"])
+    clean.reload({"hosts": [one for one in HOSTS if one["name"] != "leaving"]})
+    for table in ("vgpus", "vgpu_cards"):
+        living = "SELECT id FROM compute_nodes WHERE deleted = 0"
+        assert clean.sql(f"SELECT * FROM {table} WHERE compute_node_id NOT IN ({living})") == []
+    clean.reload({"hosts": HOSTS})
+    clean.until(
+        lambda: usages(clean).get("leaving_pci_0000_3b_00_0") == (0, 1), "it has room beside what it made before"
+    )
