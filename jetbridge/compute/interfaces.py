@@ -75,10 +75,9 @@ def _unplug(work: NicContext) -> None:
     host, name = work.host, work.server.domain_name
     deadline = time.monotonic() + UNPLUG_SECONDS
     element = _element(work)
-    if element is None:
-        return
-    with host.library(work.context, "detach_device", work.server.uuid, domain=name):
-        host.connection.detach_device(name, element)
+    if element is not None:
+        with host.library(work.context, "detach_device", work.server.uuid, domain=name):
+            host.connection.detach_device(name, element)
     while _element(work) is not None:
         if time.monotonic() > deadline:
             raise PciDeviceDetachFailed(
@@ -86,6 +85,11 @@ def _unplug(work: NicContext) -> None:
                 reason=f"the guest did not let go of it in {UNPLUG_SECONDS:g} s",
             )
         time.sleep(_LOOK_AGAIN)
+    # Only now: a guest that keeps the NIC finds it again when it starts anew.
+    element = _element(work, defined=True)
+    if element is not None:
+        with host.library(work.context, "detach_device", work.server.uuid, domain=name):
+            host.connection.detach_device(name, element, defined=True)
 
 
 def _release(work: NicContext) -> None:
@@ -314,11 +318,11 @@ def _row(work: NicContext) -> NetworkRequest | None:
         return next((nic for nic in interfaces.of_server(conn, work.server.uuid) if nic.id == work.nic.id), None)
 
 
-def _element(work: NicContext) -> str | None:
-    """The NIC in the domain's XML; None: it isn't there."""
+def _element(work: NicContext, *, defined: bool = False) -> str | None:
+    """The NIC in the domain's XML, or in its definition; None: it isn't there."""
     row, device = _row(work) or work.nic, _device(work)
     try:
-        xml = work.host.connection.domain_xml(work.server.domain_name)
+        xml = work.host.connection.domain_xml(work.server.domain_name, defined=defined)
     except DomainNotFound:
         return None
     return attached_xml(xml, row.mac, device.address if device else None)
@@ -326,5 +330,5 @@ def _element(work: NicContext) -> str | None:
 
 def _check_unplugged(work: NicContext) -> None:
     """What a guest still has is not given to others."""
-    if _element(work) is not None:
+    if _element(work) is not None or _element(work, defined=True) is not None:
         raise PciDeviceDetachFailed(device=f"{work.nic.vnic_type} NIC {work.nic.mac}", reason="the guest still has it")

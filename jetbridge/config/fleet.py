@@ -391,7 +391,8 @@ def _simulate(section: Section) -> SimulateSpec:
         delay_section.raw(call)
     delay_section.done()
     fail_section.done()
-    spec = SimulateSpec(delay, tuple(fail), section.choice("discovery", DISCOVERY_MODES, "ok"))
+    discovery = section.choice("discovery", DISCOVERY_MODES, "ok")
+    spec = SimulateSpec(delay, tuple(fail), discovery, section.boolean("deaf"))
     section.done()
     return spec
 

@@ -121,11 +121,13 @@ class FailSpec:
 
 @dataclass(frozen=True)
 class SimulateSpec:
-    """How a simulated host misbehaves: seconds of delay and failures per call, and what discovery returns."""
+    """How a simulated host misbehaves: seconds of delay and failures per call, and what discovery returns. ``deaf``: its guests don't let go
+    of devices that are taken out of them."""
 
     delay: tuple[tuple[str, float], ...] = ()
     fail: tuple[FailSpec, ...] = ()
     discovery: Discovery = "ok"
+    deaf: bool = False
 
 
 @dataclass(frozen=True)

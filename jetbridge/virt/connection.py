@@ -105,13 +105,18 @@ class HypervisorConnection(Protocol):
         """Every defined or running domain, foreign ones included."""
         ...
 
-    def domain_xml(self, name: str) -> str:
-        """Raises ``DomainNotFound``."""
+    def domain_xml(self, name: str, *, defined: bool = False) -> str:
+        """As it is now; ``defined``: as its next start finds it. Raises ``DomainNotFound``."""
         ...
 
-    def attach_device(self, domain: str, xml: str) -> None: ...
+    def attach_device(self, domain: str, xml: str) -> None:
+        """Into the definition, and into the guest while it runs."""
+        ...
 
-    def detach_device(self, domain: str, xml: str) -> None: ...
+    def detach_device(self, domain: str, xml: str, *, defined: bool = False) -> None:
+        """Out of the guest while it runs, which has to let go: whether it did stands in ``domain_xml`` afterwards. Out of the definition of a
+        domain that doesn't run, and with ``defined`` of one that does."""
+        ...
 
     # --- mediated devices ---
     def create_mdev(self, xml: str) -> str:

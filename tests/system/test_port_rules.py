@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from jetbridge.compute import interfaces
 from tests.system.clients import OpenStack, openstack_client
 from tests.system.cloud import T4, T4_ALIAS, Cloud, gpu, host
 from tests.system.conftest import deployed
@@ -140,6 +141,32 @@ def test_networks_and_ports_are_listed_shown_and_deleted(openstack: OpenStack, c
     openstack.ok("network", "delete", "gone")
     assert "gone" not in [each["Name"] for each in openstack.json("network", "list")]
     assert "No Port found" in openstack.refused("port", "show", port)
+
+
+@pytest.mark.all_in_one  # looks into the process
+def test_a_guest_that_never_lets_go_keeps_its_port_also_when_it_starts_anew(
+    openstack: OpenStack, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """libvirt says that all is well, and has the NIC out of the definition, if it is asked for both at once."""
+    monkeypatch.setattr(interfaces, "UNPLUG_SECONDS", 0.5)
+    port = make_port(openstack, "n1")
+    server = create(openstack, cloud, "plain", port)
+    slot = openstack.json("port", "show", port)["binding_profile"]["pci_slot"]
+    cloud.reload({**FLEET, "hosts": [{**FLEET["hosts"][0], "simulate": {"deaf": "true"}}]})
+    for times in (1, 2):
+        openstack.ok("server", "remove", "port", server["id"], port)
+        log = f"Port {port} of server {server['id']} on host net1 is not taken out"
+        cloud.until(lambda n=times, log=log: cloud.log().count(log) == n, "the guest does not let go")  # type: ignore[misc]
+    assert "did not let go of it" in cloud.log()
+    cloud.act(server["id"], "reboot", {"type": "HARD"})
+    cloud.wait(server["id"], "ACTIVE")
+    [domain] = cloud.domains("net1").values()
+    assert (cloud.owned(server["id"]), list(domain["held"])) == ([slot], [slot])
+    cloud.reload(FLEET)
+    openstack.ok("server", "remove", "port", server["id"], port)
+    cloud.until(lambda: cloud.owned(server["id"]) == [], "the device is free")
+    [domain] = cloud.domains("net1").values()
+    assert "<interface" not in domain["live_xml"] + domain["xml"]
 
 
 def test_case_103_a_vdpa_guest_is_stopped_and_started_and_what_can_not_be_done_yet_is_refused(

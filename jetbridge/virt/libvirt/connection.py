@@ -195,32 +195,31 @@ class LibvirtConnection:
 
         return self._session.call("domains", ask, repeatable=True)
 
-    def domain_xml(self, name: str) -> str:
+    def domain_xml(self, name: str, *, defined: bool = False) -> str:
+        flags = self._libvirt.VIR_DOMAIN_XML_INACTIVE if defined else 0
         return self._session.call(
-            "domain_xml", lambda virt: str(virt.lookupByName(name).XMLDesc(0)), subject=name, repeatable=True
+            "domain_xml", lambda virt: str(virt.lookupByName(name).XMLDesc(flags)), subject=name, repeatable=True
         )
 
     def attach_device(self, domain: str, xml: str) -> None:
-        """Into the definition, and into the guest while it runs: a restart finds the device."""
-
         def attach(virt: Any) -> None:
             found = virt.lookupByName(domain)
-            found.attachDeviceFlags(xml, self._affected(found))
+            flags: int = self._libvirt.VIR_DOMAIN_AFFECT_CONFIG if found.isPersistent() else 0
+            found.attachDeviceFlags(xml, flags | (self._libvirt.VIR_DOMAIN_AFFECT_LIVE if found.isActive() else 0))
 
         self._session.call("attach_device", attach, subject=domain)
 
-    def detach_device(self, domain: str, xml: str) -> None:
-        """As ``attach_device``. The guest has to let go: whether it did stands in its XML afterwards."""
-
+    def detach_device(self, domain: str, xml: str, *, defined: bool = False) -> None:
+        # Never both at once: libvirt takes the device out of the definition even when the guest doesn't let go, and when it is asked again
+        # it doesn't find it there.
         def detach(virt: Any) -> None:
             found = virt.lookupByName(domain)
-            found.detachDeviceFlags(xml, self._affected(found))
+            live = found.isActive() and not defined
+            found.detachDeviceFlags(
+                xml, self._libvirt.VIR_DOMAIN_AFFECT_LIVE if live else self._libvirt.VIR_DOMAIN_AFFECT_CONFIG
+            )
 
         self._session.call("detach_device", detach, subject=domain)
-
-    def _affected(self, domain: Any) -> int:
-        flags: int = self._libvirt.VIR_DOMAIN_AFFECT_CONFIG if domain.isPersistent() else 0
-        return flags | (self._libvirt.VIR_DOMAIN_AFFECT_LIVE if domain.isActive() else 0)
 
     # --- mediated devices ---
 

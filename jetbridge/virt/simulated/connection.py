@@ -174,10 +174,10 @@ class SimulatedConnection:
             found = self._machine.memory.domains.values()
             return [DomainInfo(d.name, d.uuid, "running" if d.running else "shutoff") for d in found]
 
-    def domain_xml(self, name: str) -> str:
+    def domain_xml(self, name: str, *, defined: bool = False) -> str:
         with self._call("domain_xml", domain=name), self._machine.lock:
             domain = self._domain(self._machine.memory, name)
-            xml = domain.live_xml if domain.running else domain.xml
+            xml = domain.live_xml if domain.running and not (defined and domain.xml) else domain.xml
             assert xml is not None
             return xml
 
@@ -201,22 +201,23 @@ class SimulatedConnection:
             if found.xml is not None:
                 found.xml = add_device(found.xml, xml)
 
-    def detach_device(self, domain: str, xml: str) -> None:
+    def detach_device(self, domain: str, xml: str, *, defined: bool = False) -> None:
         with self._call("detach_device", domain=domain), self._machine.changing() as memory:
             found = self._domain(memory, domain)
             use = device_use(xml, self._machine)
-            current = found.live_xml if found.running else found.xml
+            live = found.running and not defined
+            current = found.live_xml if live else found.xml
             assert current is not None
             without = remove_device(current, xml)
             if without is None:
                 what = f"host pci device {use.address}" if use else "matching network device"
                 raise Refused(f"device not found: {what} not found")
-            if found.running:
+            if not live:
+                found.xml = without
+            elif not self._machine.spec.simulate.deaf:
                 found.live_xml = without
                 if use and use.address in found.held:
                     self._take_back(memory, found, [use.address])
-            if found.xml is not None:
-                found.xml = remove_device(found.xml, xml) or found.xml
 
     # --- mediated devices ---
 

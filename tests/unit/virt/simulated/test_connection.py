@@ -390,6 +390,30 @@ def test_attach_and_detach(tmp_path: Path) -> None:
     connection.start_domain(B)
 
 
+def test_a_device_is_taken_out_of_the_guest_and_out_of_its_definition(tmp_path: Path) -> None:
+    """Each by itself, as a guest may keep what it has."""
+    connection, _ = opened(tmp_path, T4S)
+    boot(connection, A, GPU)
+    connection.attach_device(A, hostdev(OTHER))
+    connection.detach_device(A, hostdev(OTHER))
+    assert 'bus="0x30"' not in connection.domain_xml(A)
+    assert 'bus="0x30"' in connection.domain_xml(A, defined=True)
+    connection.detach_device(A, hostdev(OTHER), defined=True)
+    assert 'bus="0x30"' not in connection.domain_xml(A, defined=True)
+    with pytest.raises(HypervisorError, match=f"host pci device {OTHER} not found"):
+        connection.detach_device(A, hostdev(OTHER), defined=True)
+
+
+def test_a_deaf_guest_keeps_what_is_taken_out_of_it(tmp_path: Path) -> None:
+    connection, files = opened(tmp_path, f"{T4S}\nsimulate: {{deaf: true}}")
+    boot(connection, A, GPU)
+    connection.attach_device(A, hostdev(OTHER))
+    for _ in range(2):
+        connection.detach_device(A, hostdev(OTHER))
+        assert 'bus="0x30"' in connection.domain_xml(A)
+    assert driver(files, OTHER) == "vfio-pci"
+
+
 # --- mediated devices ---
 
 MDEV = """<device><parent>{parent}</parent><capability type='mdev'><type id='{kind}'/>
