@@ -149,6 +149,17 @@ def test_a_group_is_whole_when_none_of_any_kind_is_given_away() -> None:
     assert taken(devices, wants(1)) == [[3]]
 
 
+def test_devices_of_a_kind_that_is_not_wanted_break_no_group() -> None:
+    """A network card on the first switch is given away: its GPUs are whole all the same."""
+    devices = [
+        gpu(1, "s"),
+        gpu(2, "s"),
+        gpu(3, "s", product_id="101d", used=True),
+        *(gpu(bus, "t", used=bus == 7) for bus in (4, 5, 6, 7)),
+    ]
+    assert taken(devices, wants(1, product_id="1eb8")) == [[4]]
+
+
 def test_no_test_of_nearness_for_the_functions_of_a_card() -> None:
     """Two nodes of four functions: to be of one card makes them no faster, so that the first stands."""
 
