@@ -11,6 +11,9 @@ from jetbridge.pci.device import DeviceType, PciDevice
 from jetbridge.pci.fit import Refusal, fit
 from jetbridge.pci.pool import pools_of
 from jetbridge.pci.port import (
+    ACCELERATOR_VNICS,
+    DEVICE_VNICS,
+    PASSED_THROUGH,
     PortWish,
     VnicType,
     binding_profile,
@@ -43,26 +46,31 @@ def device(dev_type: DeviceType = DeviceType.VF, tags: dict[str, str | None] | N
 @pytest.mark.parametrize(
     ("kind", "more"),
     [
-        (VnicType.DIRECT, {}),
-        (VnicType.MACVTAP, {}),
-        (VnicType.VIRTIO_FORWARDER, {}),
-        (VnicType.DIRECT_PHYSICAL, {"dev_type": "type-PF"}),
-        (VnicType.VDPA, {"dev_type": "vdpa"}),
-        (VnicType.REMOTE_MANAGED, {"remote_managed": "True"}),
+        ("direct", {}),
+        ("macvtap", {}),
+        ("virtio-forwarder", {}),
+        ("direct-physical", {"dev_type": "type-PF"}),
+        ("vdpa", {"dev_type": "vdpa"}),
+        ("remote-managed", {"remote_managed": "True"}),
     ],
 )
-def test_a_port_asks_for_one_device_by_its_vnic_type(kind: VnicType, more: dict[str, str]) -> None:
-    asked = request(kind, physical_network="n1")
+def test_a_port_asks_for_one_device_by_its_vnic_type(kind: str, more: dict[str, str]) -> None:
+    """As the Network API writes them."""
+    asked = request(VnicType(kind), physical_network="n1")
     properties = {"physical_network": "n1", "remote_managed": "False", **more}
     assert asked == PciRequest("r1", 1, (properties,), requester_id="port-1")
     assert asked.from_port
 
 
-@pytest.mark.parametrize(
-    "kind", [VnicType.NORMAL, VnicType.ACCELERATOR_DIRECT, VnicType.ACCELERATOR_DIRECT_PHYSICAL], ids=str
-)
-def test_other_ports_take_no_device_of_a_pool(kind: VnicType) -> None:
-    assert request(kind, physical_network="n1") is None
+@pytest.mark.parametrize("kind", ["normal", "accelerator-direct", "accelerator-direct-physical"])
+def test_other_ports_take_no_device_of_a_pool(kind: str) -> None:
+    assert request(VnicType(kind), physical_network="n1") is None
+
+
+def test_the_kinds_of_vnic() -> None:
+    assert {str(kind) for kind in ACCELERATOR_VNICS} == {"accelerator-direct", "accelerator-direct-physical"}
+    assert {str(kind) for kind in PASSED_THROUGH} == {"direct", "direct-physical", "remote-managed"}
+    assert len(VnicType) == len(DEVICE_VNICS) + len(ACCELERATOR_VNICS) + 1
 
 
 @pytest.mark.parametrize(
