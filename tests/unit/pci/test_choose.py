@@ -285,6 +285,16 @@ def test_pools_know_their_groups_and_count_what_is_given_away() -> None:
     assert vfs.groups == (Group(Level.NODE, "1", 3), Group(Level.CARD, "0000:81:00.0", 3))
 
 
+def test_a_pool_whose_functions_disagree_is_of_the_switch_that_comes_first_in_any_order() -> None:
+    functions = [
+        device(f"0000:81:00.{at}", DeviceType.VF, parent_addr="0000:81:00.0", extra_info=told)
+        for at, told in enumerate(({"switch": "b"}, {}, {"switch": "a"}), start=1)
+    ]
+    for order in (functions, functions[::-1]):
+        (vfs,) = pools_of(order)
+        assert Group(Level.SWITCH, "a", 3) in vfs.groups
+
+
 # --- what holds for every host -----------------------------------------------------------------
 
 hosts = st.lists(st.tuples(st.sampled_from(["a", "b", "c", None]), st.booleans()), min_size=1, max_size=10).map(
