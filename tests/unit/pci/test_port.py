@@ -123,6 +123,8 @@ def test_the_profile_of_a_vf_says_all_that_is_known_of_it() -> None:
     assert binding_profile(device(DeviceType.VDPA, capabilities=json.dumps(KNOWN))) == slot
     card = device(DeviceType.PF, mac_address="0c:42:a1:6e:20:10", capabilities=json.dumps(KNOWN))
     assert binding_profile(card) == {**slot, "device_mac_address": "0c:42:a1:6e:20:10"}
+    assert binding_profile(device(DeviceType.PF)) == slot
+    assert binding_profile(device(DeviceType.PCI, mac_address="0c:42:a1:6e:20:10")) == slot
 
 
 def test_what_the_binding_wrote_goes_key_by_key() -> None:
