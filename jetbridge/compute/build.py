@@ -195,7 +195,8 @@ def failure_kind(cause: Exception) -> str:
 def _begin(host: AgentHost, context: RequestContext, build: Build) -> Server | None:
     def write(conn: Connection) -> Server | None:
         # With its first step: from here on the build is this host's to end, whatever happens to this process.
-        if not builds.take(conn, build.id, host.owner, step=BUILD_STEPS[0].name, now=host.now()):
+        # A conductor that waited too long for this may be taking the build away at this moment: one of the two gets it.
+        if not builds.begin(conn, build.id, host.name, host.owner, BUILD_STEPS[0].name, now=host.now()):
             return None
         try:
             server = servers.get(conn, build.instance_uuid)
@@ -255,7 +256,7 @@ def _tell(host: AgentHost, context: RequestContext, build: Build, selection: Sel
         # Back to SCHEDULING unless somebody deletes it: the next host begins as this one did.
         servers.set_task_state(conn, uuid, (TaskState.SPAWNING,), TaskState.SCHEDULING, now=host.now())
         actions.finish_event(conn, uuid, context.request_id, EVENT, result="Error", details=reason, now=host.now())
-        return builds.give_back(conn, build.id, now=host.now())
+        return builds.give_back(conn, build.id, host.name, now=host.now())
 
     if not host.database.write(write):
         return  # declared dead meanwhile: whoever did so told the owner

@@ -108,9 +108,10 @@ def set_step(conn: Connection, build_id: int, step: str, *, now: datetime | None
     return _while_running(conn, build_id, now, step=step)
 
 
-def take(conn: Connection, build_id: int, owner: str, *, step: str | None = None, now: datetime | None = None) -> bool:
-    """A process takes a running build over and begins with ``step``. False: it isn't running any more."""
-    return _while_running(conn, build_id, now, owner=owner, step=step)
+def begin(conn: Connection, build_id: int, host: str, owner: str, step: str, *, now: datetime | None = None) -> bool:
+    """A process of ``host`` begins a build with ``step``. False: it is over, or elsewhere by now, or begun already. Of several that begin
+    it, or take it from the host by ``take_unbegun``, one gets True."""
+    return _while_running(conn, build_id, now, _t.host == host, _t.step.is_(None), owner=owner, step=step)
 
 
 def move(
@@ -137,9 +138,9 @@ def move(
     return _while_running(conn, build_id, now, **values)
 
 
-def give_back(conn: Connection, build_id: int, *, now: datetime | None = None) -> bool:
-    """Its host has undone it. False: it isn't running any more."""
-    return set_step(conn, build_id, RETURNED, now=now)
+def give_back(conn: Connection, build_id: int, host: str, *, now: datetime | None = None) -> bool:
+    """``host`` has undone it. False: it isn't running any more, or not there."""
+    return _while_running(conn, build_id, now, _t.host == host, step=RETURNED)
 
 
 def accept_back(conn: Connection, build_id: int, host: str, owner: str, *, now: datetime | None = None) -> Build | None:
@@ -209,9 +210,11 @@ def purge(conn: Connection, older_than: datetime) -> int:
     return conn.execute(builds.delete().where(_t.state != "running", ended < older_than)).rowcount
 
 
-def _while_running(conn: Connection, build_id: int, now: datetime | None, **values: Any) -> bool:
+def _while_running(
+    conn: Connection, build_id: int, now: datetime | None, *conditions: sa.ColumnElement[bool], **values: Any
+) -> bool:
     at = now or utcnow()
-    query = builds.update().where(_t.id == build_id, _t.state == "running")
+    query = builds.update().where(_t.id == build_id, _t.state == "running", *conditions)
     return conn.execute(query.values(heartbeat=at, updated_at=at, **values)).rowcount == 1
 
 

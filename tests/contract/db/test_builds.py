@@ -71,18 +71,48 @@ def test_a_build_that_ended_changes_no_more(database: Database, end: str) -> Non
         lambda conn: builds.fail(conn, build.id, "late"),
         lambda conn: builds.finish(conn, build.id),
         lambda conn: builds.set_step(conn, build.id, "spawn"),
-        lambda conn: builds.take(conn, build.id, "other"),
+        lambda conn: builds.begin(conn, build.id, "gpu001", "other", "claim"),
+        lambda conn: builds.give_back(conn, build.id, "gpu001"),
         lambda conn: builds.move(conn, build.id, host="x", alternates=[], attempts=0, tried_hosts=[]),
     )
     before = got(database, build.id)
-    assert [database.write(change) for change in late] == [False] * 5
+    assert [database.write(change) for change in late] == [False] * 6
     assert got(database, build.id) == before
+
+
+def test_a_host_that_begins_late_and_a_conductor_that_waits_no_longer_never_both_get_a_build(
+    database: Database,
+) -> None:
+    """The host had read that the build was its own: it built a server that the next host was building, and gave that one's build back."""
+    later = NOW + timedelta(seconds=90)
+
+    def begin(build_id: int, host: str) -> bool:
+        return database.write(lambda conn: builds.begin(conn, build_id, host, "agent", "claim", now=later))
+
+    def take_unbegun(build_id: int) -> Build | None:
+        return database.write(
+            lambda conn: builds.take_unbegun(conn, build_id, "process-1", quiet_since=later, now=later)
+        )
+
+    begun, taken = started(database, "s1", host="gpu001"), started(database, "s2", host="gpu001")
+    assert begin(begun.id, "gpu001")
+    assert take_unbegun(begun.id) is None
+    assert not begin(begun.id, "gpu001"), "a message that comes twice"
+    assert take_unbegun(taken.id) == taken
+    assert not begin(taken.id, "gpu001"), "it is on no host"
+    database.write(
+        lambda conn: builds.move(conn, taken.id, host="gpu002", alternates=[], attempts=0, tried_hosts=[], now=later)
+    )
+    assert not begin(taken.id, "gpu001")
+    assert not database.write(lambda conn: builds.give_back(conn, taken.id, "gpu001", now=later))
+    assert begin(taken.id, "gpu002")
+    assert got(database, taken.id).step == "claim"
 
 
 def test_silent_builds_and_those_of_gone_processes_are_dead(database: Database) -> None:
     started(database, "silent", "process-1")
     started(database, "gone", "process-2")
-    beating = started(database, "beating", "process-3")
+    beating = started(database, "beating", "process-3", host="gpu001")
     database.write(lambda conn: builds.finish(conn, started_in(conn, "done"), now=NOW))
     assert dead(database, 60) == []
     assert dead(database, 0, gone_owners={"process-2"}) == ["gone"]
@@ -90,7 +120,8 @@ def test_silent_builds_and_those_of_gone_processes_are_dead(database: Database) 
     assert count == 1
     assert dead(database, 61) == ["silent", "gone"]
     assert got(database, beating.id).heartbeat == NOW + timedelta(seconds=30)
-    database.write(lambda conn: builds.take(conn, beating.id, "process-4", now=NOW + timedelta(seconds=90)))
+    late = NOW + timedelta(seconds=90)
+    assert database.write(lambda conn: builds.begin(conn, beating.id, "gpu001", "process-4", "claim", now=late))
     assert dead(database, 100, gone_owners={"process-3"}) == ["silent", "gone"]
 
 

@@ -73,7 +73,7 @@ class Stage:
                     "kind": outcome,
                     "reason": f"{host} said {outcome}",
                 }
-                self.database.write(lambda conn: builds.give_back(conn, payload["build_id"]))
+                self.database.write(lambda conn: builds.give_back(conn, payload["build_id"], host))
                 self.bus.cast(context, "conductor", "build_failed", failure, source="test")
 
         return build

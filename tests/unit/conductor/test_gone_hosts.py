@@ -138,7 +138,7 @@ def test_a_failure_that_comes_after_its_host_was_given_up_is_not_built_elsewhere
     server = stage.building("define")
     stage.answer()
     [build] = stage.builds(server)
-    stage.write(builds.give_back, build.id)
+    stage.write(builds.give_back, build.id, "a")
     told = {
         "server_uuid": server,
         "build_id": build.id,

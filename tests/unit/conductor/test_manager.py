@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
 from jetbridge.conductor.reconcile import reconcile_unplaced
-from jetbridge.db import actions, builds, faults, servers
+from jetbridge.db import actions, builds, faults, servers, tables
 from jetbridge.db.clock import utcnow
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
@@ -129,7 +129,7 @@ def test_a_server_being_deleted_is_not_sent_to_another_host(database: Database) 
     stage.build(server)
     database.write(lambda conn: servers.set_task_state(conn, server, None, TaskState.DELETING))
     failure = {"server_uuid": server, "build_id": 1, "host": "a", "generation": 7, "kind": "host_failed", "reason": "x"}
-    database.write(lambda conn: builds.give_back(conn, 1))
+    database.write(lambda conn: builds.give_back(conn, 1, "a"))
     stage.bus.cast(CONTEXT, "conductor", "build_failed", failure, source="test")
     assert stage.built == ["a"]
     assert stage.builds(server)[0].state == "failed"
@@ -241,15 +241,20 @@ def test_a_delete_that_comes_twice_is_done_once(database: Database) -> None:
         assert servers.get(conn, server, deleted_too=True).vm_state is VmState.DELETED
 
 
+def _moved(database: Database, owner: str, at: datetime) -> None:
+    """The build moved last at that time, and is of that process."""
+    database.write(lambda conn: conn.execute(tables.builds.update().values(owner=owner, heartbeat=at, updated_at=at)))
+
+
 def test_a_build_whose_message_was_lost_is_sent_again_and_only_by_who_sent_it(database: Database) -> None:
     stage = Stage(database, [["a", "b"], ["b"]], ["ok", "ok"])
     server = stage.server()
     stage.build(server)
     assert stage.conductor.send_again() == 0
     long_ago = utcnow() - timedelta(seconds=3600)
-    database.write(lambda conn: builds.take(conn, 1, "another", now=long_ago))
+    _moved(database, "another", long_ago)
     assert stage.conductor.send_again() == 0
-    database.write(lambda conn: builds.take(conn, 1, "me", now=long_ago))
+    _moved(database, "me", long_ago)
     assert stage.conductor.send_again() == 1
     assert stage.built == ["a", "b"]
     assert (stage.builds(server)[0].host, stage.builds(server)[0].attempts) == ("b", 0)
@@ -263,10 +268,10 @@ def test_a_build_whose_conductor_failed_before_it_was_sent_is_ended_and_only_by_
     database.write(lambda conn: builds.start(conn, server, "another", now=long_ago))
     stage.conductor.send_again()
     assert stage.builds(server)[0].state == "running"
-    database.write(lambda conn: builds.take(conn, 1, "me"))
+    _moved(database, "me", utcnow())
     stage.conductor.send_again()
     assert stage.builds(server)[0].state == "running", "it may still be at work"
-    database.write(lambda conn: builds.take(conn, 1, "me", now=long_ago))
+    _moved(database, "me", long_ago)
     stage.conductor.send_again()
     assert stage.builds(server)[0].state == "failed"
     with database.read() as conn:
