@@ -112,7 +112,7 @@ def machine_options(memory_mb: int) -> Sequence[str]:
     """A machine of two NUMA nodes whose IOMMU can be used by guests of guests."""
     half = memory_mb // 2
     return [
-        *("-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", str(half * 2)),
+        *("-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", f"{half * 2},maxmem=16G"),
         *("-object", f"memory-backend-ram,id=memory0,size={half}M"),
         *("-object", f"memory-backend-ram,id=memory1,size={half}M"),
         *("-numa", "node,nodeid=0,cpus=0,memdev=memory0", "-numa", "node,nodeid=1,cpus=1,memdev=memory1"),

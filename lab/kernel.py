@@ -16,7 +16,7 @@ from lab.cache import LAB, LabError, built, fingerprint, run
 from lab.oot import extra_modules
 from lab.packages import KernelPackage, kernel_package
 
-BOOT_MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
+BOOT_MODULES = ("virtio_pci", "virtio_pmem", "nd_pmem", "ext4", "9pnet_virtio", "9p", "overlay")
 """Loaded by the initramfs, before L1 has a root."""
 
 MODULES = (

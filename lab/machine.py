@@ -19,8 +19,9 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from lab.cache import CACHE, PROJECT, LabError
+from lab.cache import CACHE, PROJECT, LabError, built, fingerprint
 from lab.hardware import KERNEL_OPTIONS, device_options, machine_options
+from lab.image import code, environment
 from lab.kernel import l1_kernel
 
 SERVICE_PORT = 8774
@@ -153,9 +154,10 @@ class Machine:
                 future.set_exception(LabError("L1 is gone"))
 
 
-def start() -> Machine:
-    """Boots an L1 and waits until its libvirt answers. Raises ``LabError`` with the end of its console."""
-    kernel = l1_kernel()
+def start(early: str = "") -> Machine:
+    """Boots an L1 and waits until its libvirt answers. ``early``: a module of the project that L1 runs as soon as it sees it.
+    Raises ``LabError`` with the end of its console."""
+    kernel, image = l1_kernel(), environment()
     shutil.rmtree(RUN, ignore_errors=True)
     RUN.mkdir(parents=True, mode=0o700)
     port, placement_port = _free_ports(2)
@@ -164,7 +166,10 @@ def start() -> Machine:
         *("qemu-system-x86_64", "-name", "jetbridge-lab", "-nodefaults", "-no-reboot", "-display", "none"),
         *machine_options(MEMORY_MB),
         *("-kernel", str(kernel.image), "-initrd", str(kernel.initrd)),
-        *("-append", " ".join((*KERNEL_OPTIONS, f"lab.project={PROJECT}", f"lab.python={python}"))),
+        *(
+            "-append",
+            " ".join((*KERNEL_OPTIONS, f"lab.project={PROJECT}", f"lab.python={python}", f"lab.early={early}")),
+        ),
         *("-chardev", f"file,id=console,path={RUN}/console.log", "-serial", "chardev:console"),
         *("-qmp", f"unix:{RUN}/monitor.sock,server=on,wait=off"),
         *_share("root", Path("/")),
@@ -174,6 +179,8 @@ def start() -> Machine:
         *("-netdev", f"user,id=service,{_forward(port, SERVICE_PORT)},{_forward(placement_port, PLACEMENT_PORT)}"),
         *("-device", "virtio-net-pci,netdev=service,romfile="),
         *("-device", "virtio-rng-pci"),
+        *_image("environment", image, 0xD),
+        *_image("code", code(RUN), 0xE),
         *device_options(RUN),
     ]
     with (RUN / "qemu.log").open("wb") as log:
@@ -183,6 +190,7 @@ def start() -> Machine:
         _wait_for_socket(RUN / "agent.sock", process)
         machine = Machine(RUN)
         machine.wait_ready(START_SECONDS)
+        _keep_capabilities(machine, image)
     except BaseException:
         _end(process.pid)
         (RUN / "machine.json").unlink(missing_ok=True)
@@ -201,12 +209,31 @@ def attach() -> Machine | None:
     return Machine(RUN)
 
 
+def _keep_capabilities(machine: Machine, image: Path) -> None:
+    """Keeps what L1's libvirt finds out about the QEMU of this image by running it, for the next L1: it takes as long as a guest's boot."""
+
+    def build(folder: Path) -> None:
+        machine.run("virsh -q domcapabilities --virttype qemu --machine q35")
+        for path in machine.run("ls /var/cache/libvirt/qemu/capabilities/*.xml").split():
+            (folder / Path(path).name).write_text(machine.run(f"cat {shlex.quote(path)}"))
+
+    built("capabilities", fingerprint([], str(image.stat().st_mtime_ns), l1_kernel().version), build)
+
+
 def _share(tag: str, path: Path) -> Iterator[str]:
     # "none": owners and modes as they are, without the right to change them; several file systems may lie below one folder.
     yield from (
         "-virtfs",
         f"local,path={path},mount_tag={tag},security_model=none,readonly=on,multidevs=remap",
     )
+
+
+def _image(name: str, image: Path, slot: int) -> Iterator[str]:
+    """Memory of L1 with the file's content, of which L1 changes a copy: what lies there needs no reading. L1 has them as /dev/pmem0
+    and /dev/pmem1, in the order of their slots."""
+    size = image.stat().st_size
+    yield from ("-object", f"memory-backend-file,id={name},mem-path={image},size={size},share=off")
+    yield from ("-device", f"virtio-pmem-pci,memdev={name},bus=pcie.0,addr={slot:#x}")
 
 
 def _forward(port: int, port_in_l1: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import json
 import os
 import re
 import shlex
@@ -26,17 +27,19 @@ from lab.cache import PROJECT
 from lab.machine import SERVICE_PORT, Machine
 from tests.lab.console import READY, Report, read_report
 from tests.lab.setups import USERS, Setup
+from tests.lab.warm import DOOR
 
 T = TypeVar("T")
 BIN = Path(sys.executable).parent
 CONFIG = "/etc/jetbridge/jetbridge.conf"
 OUTPUT = "/var/log/jetbridge.out"
 PASSWORD = "lab"
+WARM = "tests.lab.warm"
 SECONDS = 900
 """Until a wait is given up: everything here runs in an emulator inside an emulator, on a machine that may be busy."""
 
 
-def wait_for(what: str, look: Callable[[], T | None], seconds: float = SECONDS, pause: float = 0.5) -> T:
+def wait_for(what: str, look: Callable[[], T | None], seconds: float = SECONDS, pause: float = 1) -> T:
     """What ``look`` answers once it isn't None. Raises ``AssertionError`` naming ``what``."""
     deadline = time.monotonic() + seconds
     while True:
@@ -49,8 +52,28 @@ def wait_for(what: str, look: Callable[[], T | None], seconds: float = SECONDS, 
 
 def stop_service(machine: Machine) -> None:
     """Whatever its setup, as an operator stops it."""
-    find = f"pgrep -f '[u]p --config-file {CONFIG} '"
-    machine.run(f"kill $({find}) 2>/dev/null; while {find}; do sleep 0.2; done")
+    machine.run(
+        "for file in /run/jetbridge-*.pid; do [ -e $file ] || continue; read process <$file; kill $process 2>/dev/null;"
+        " while kill -0 $process 2>/dev/null; do sleep 0.2; done; rm $file; done"
+    )
+
+
+def refresh(machine: Machine) -> None:
+    """For an L1 that was left running: files of the project may have changed since it mounted them."""
+    stop_service(machine)
+    nine_p = "trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro"
+    machine.run(
+        f"pkill -f '[-]m {WARM}'; while pgrep -f '[-]m {WARM}'; do sleep 0.2; done; rm -f {DOOR}*; cd {PROJECT}/..;"
+        f" for folder in jetbridge tests .venv; do umount {PROJECT}/$folder; done; umount {PROJECT};"
+        f" mount -t 9p -o {nine_p} project {PROJECT} && mount --bind /image/venv {PROJECT}/.venv && cd {PROJECT} &&"
+        f" setsid {BIN}/python -m {WARM} >/run/early.out 2>&1 </dev/null &"
+    )
+
+
+def compile_project() -> None:
+    """L1's share is read-only: what isn't compiled here would be compiled there at every start."""
+    for folder in ("jetbridge", "tests/kill", "tests/lab", "tests/system"):
+        compileall.compile_dir(PROJECT / folder, quiet=2)
 
 
 class Cloud:
@@ -60,7 +83,8 @@ class Cloud:
         self.machine = machine
         self.setup = setup
         self.state = f"/var/lib/jetbridge-{setup.name}"
-        self._arguments = f"up --config-file {CONFIG} --state-dir {self.state}"
+        self._arguments = ("up", "--config-file", CONFIG, "--state-dir", self.state)
+        self._pid_file = f"/run/jetbridge-{setup.name}.pid"
         self.program = BIN / "jetbridge"
         self.url = f"http://127.0.0.1:{machine.port}"
         self._clouds = folder / "clouds.yaml"
@@ -81,28 +105,41 @@ class Cloud:
 
     # --- the service ---
 
-    def start(self, death: tuple[str, Moment] | None = None) -> None:
+    def start(self, death: tuple[str, Moment] | None = None, *, cold: bool = False) -> None:
         """Serve from what the state folder holds. Returns when the service says that it is ready. ``death``: it kills itself when
-        that step of a build or delete is at that moment."""
+        that step of a build or delete is at that moment. ``cold``: the command as a user starts it, imports and all."""
         self.death = death
-        program = f"{BIN}/jetbridge" if death is None else f"{BIN}/python -m tests.kill.mortal {death[0]} {death[1]}"
-        service = f"{program} {self._arguments} --listen 0.0.0.0 --port {SERVICE_PORT}"
-        self.machine.run(
-            f"cd {PROJECT} && rm -f {OUTPUT} && PYTHONDONTWRITEBYTECODE=1 setsid nohup {service} >{OUTPUT} 2>&1 </dev/null &"
-        )
+        words = [*self._arguments, "--listen", "0.0.0.0", "--port", str(SERVICE_PORT)]
+        self.machine.run(f"rm -f {OUTPUT} {self._pid_file}")
+        if cold:
+            assert death is None
+            program = shlex.join([f"{BIN}/jetbridge", *words])
+            self.machine.run(
+                f"cd {PROJECT}; setsid nohup {program} >{OUTPUT} 2>&1 </dev/null & echo $! >{self._pid_file}"
+            )
+        else:
+            order = {"words": words, "output": OUTPUT, "pid_file": self._pid_file, "death": death}
+            self.machine.run(
+                f"until [ -p {DOOR} ]; do pgrep -f '[-]m {WARM}' >/dev/null || {{ cat /run/early.out; exit 1; }}; sleep 2; done;"
+                f" echo {shlex.quote(json.dumps(order))} >{DOOR};"
+                f" until [ -s {self._pid_file} ]; do sleep 0.2; done",
+                timeout=SECONDS,
+            )
 
         def ready() -> bool | None:
-            said = self.machine.run(f"cat {OUTPUT}", check=False)
-            assert "error:" not in said, f"jetbridge up: {said}"
-            return True if re.search("^ready http", said, re.MULTILINE) else None
+            code, said = self.machine.attempt(f"cat {OUTPUT}; kill -0 $(cat {self._pid_file})")
+            if re.search("^ready http", said, re.MULTILINE):
+                return True
+            assert code == 0, f"jetbridge up ended: {said}"
+            return None
 
         wait_for("jetbridge up is ready", ready, pause=2)
 
     @property
     def process(self) -> str | None:
         """Its process id; None: it doesn't run with this setup."""
-        code, found = self.machine.attempt(f"pgrep -f '[u]{self._arguments[1:]} '")
-        return found.split()[0] if code == 0 else None
+        code, found = self.machine.attempt(f"read process <{self._pid_file} && kill -0 $process && echo $process")
+        return found.strip() if code == 0 else None
 
     def kill(self) -> None:
         """As the kernel would when memory is short: nothing gets a chance to clean up."""
@@ -117,30 +154,33 @@ class Cloud:
         """A fresh state folder and the configuration."""
         stop_service(self.machine)
         hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).decode()
-        # Files of the project may have changed since an L1 that was left running mounted them.
-        self.machine.run(
-            f"rm -rf {self.state}; umount {PROJECT} && mount -t 9p"
-            f" -o trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro project {PROJECT}"
-        )
-        # The share is read-only: what isn't compiled here would be compiled there at every start.
-        for folder in ("jetbridge", "tests/kill", "tests/system"):
-            compileall.compile_dir(PROJECT / folder, quiet=2)
+        self.machine.run(f"rm -rf {self.state}")
         self.machine.put(USERS, f"admin:{hashed}:admin:admin\n")
         self.machine.put(CONFIG, self.setup.configuration())
 
     def populate(self, kernel: Path, folder: Path) -> None:
-        """Images and flavors: as an operator makes them."""
+        """Images as an operator makes them."""
         disk = folder / "empty.raw"
         with disk.open("wb") as file:
             file.truncate(1 << 20)
-        image = ("image", "create", "-f", "value", "-c", "id", "--disk-format")
-        kernel_id = self.openstack(*image, "aki", "--container-format", "aki", "--file", str(kernel), "kernel").strip()
-        of_kernel = ("--container-format", "bare", "--file", str(disk), "--property", f"kernel_id={kernel_id}")
-        self.openstack(*image, "raw", *of_kernel, "guest")
-        self.openstack(*image, "raw", *of_kernel, "--property", "os_command_line=poweroff", "brief-guest")
-        for name, specs in self.setup.flavors.items():
-            flavor = self.sdk.compute.create_flavor(name=name, ram=64, vcpus=1, disk=0)
-            self.sdk.compute.create_flavor_extra_specs(flavor, dict(specs))
+        images = self.sdk.image
+        aki = images.create_image("kernel", filename=str(kernel), disk_format="aki", container_format="aki")
+        more: dict[str, Any] = {
+            "filename": str(disk),
+            "disk_format": "raw",
+            "container_format": "bare",
+            "kernel_id": aki.id,
+        }
+        images.create_image("guest", **more)
+        images.create_image("brief-guest", **more, os_command_line="poweroff")
+
+    def flavor(self, name: str) -> str:
+        """The id of the setup's flavor, which is made when first asked for: what few scenarios need is made for few."""
+        if found := self.sdk.compute.find_flavor(name):
+            return str(found.id)
+        flavor = self.sdk.compute.create_flavor(name=name, ram=64, vcpus=1, disk=0)
+        self.sdk.compute.create_flavor_extra_specs(flavor, dict(self.setup.flavors[name]))
+        return str(flavor.id)
 
     def wait_reported(self) -> None:
         """Until the host's providers are in Placement: before that it takes no servers."""
@@ -206,7 +246,7 @@ class Cloud:
         """Asks for a server; its id."""
         server = self.sdk.compute.create_server(
             name=name or flavor,
-            flavor_id=self.sdk.compute.find_flavor(flavor, ignore_missing=False).id,
+            flavor_id=self.flavor(flavor),
             image_id=self.sdk.image.find_image(image, ignore_missing=False).id,
             networks="none",
         )

@@ -13,7 +13,7 @@ from lab.cache import LabError
 from lab.guest import guest_kernel
 from lab.hardware import ALL
 from lab.machine import Machine, attach, start
-from tests.lab.cloud import Cloud, Guest
+from tests.lab.cloud import WARM, Cloud, Guest, compile_project, refresh
 from tests.lab.setups import COMMON, Setup
 
 
@@ -60,8 +60,11 @@ def _setup_name(item: pytest.Item) -> str:
 @pytest.fixture(scope="session")
 def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
     """An L1 of its own; one that `python -m lab start` left running is used and stays."""
+    compile_project()
     found = attach()
-    machine = found or start()
+    machine = found or start(early=WARM)
+    if found and not request.config.getoption("--same-service"):
+        refresh(machine)
     yield machine
     if request.session.testsfailed:
         _keep_logs(machine)
@@ -131,10 +134,9 @@ def everything_is_given_back(cloud: Cloud, request: pytest.FixtureRequest) -> It
         return
     for server_id in tuple(cloud.servers()):
         cloud.delete(server_id)
+    statuses = {address: device["status"] for address, device in cloud.devices().items()}
+    assert statuses == dict.fromkeys(statuses, "available")
     assert cloud.machine.run("virsh -q list --all --name").strip() == ""
-    assert {address: device["status"] for address, device in cloud.devices().items()} == dict.fromkeys(
-        cloud.devices(), "available"
-    )
     assert drivers(cloud.machine) == {device.address: device.driver for device in ALL}
 
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from lab.hardware import GROUP
 from tests.lab.cloud import Cloud
 from tests.lab.conftest import Scenario
 
 
-@pytest.mark.short
 def test_f20_half_a_group(cloud: Cloud, scenario: Scenario) -> None:
     """half an IOMMU group: scan tells beforehand, the failed build names the other member and its driver (F20)."""
     given, other = GROUP

@@ -133,7 +133,7 @@ def test_service_killed_during_a_delete(cloud: Cloud, boot: Boot, doom: Doom, sc
         cloud.sdk.compute.delete_server(guest.id)
     cloud.await_death()
     assert cloud.machine.run(f"virsh domstate {domain}").strip() == "shut off"
-    cloud.start()
+    cloud.start(cold=True)
     wait_for("the delete is finished", lambda: None if guest.id in set(cloud.servers()) else True)
     assert cloud.machine.run("virsh -q list --all --name").strip() == ""
     assert cloud.machine.driver(given) == NIC0.driver

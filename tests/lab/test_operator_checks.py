@@ -47,6 +47,7 @@ def test_operator_checks(cloud: Cloud, scenario: Scenario) -> None:
     """operator's checks of docs/operate.md, word for word: lspci, virsh, mdevctl, the log and the tables"""
     scenario.device = EDU.name
     machines = TwoMachines(cloud)
+    cloud.flavor("edu")
     commands = commands_of(PAGE, "console host")
     assert len(commands) > 20
     try:

@@ -6,7 +6,6 @@ import json
 import re
 from typing import Any
 
-import pytest
 from lxml import etree
 
 from lab.hardware import ALL
@@ -15,7 +14,6 @@ from tests.lab.cloud import Cloud
 from tests.lab.conftest import Scenario
 
 
-@pytest.mark.short
 def test_scan_agrees_with_sysfs_and_libvirt(cloud: Cloud, scenario: Scenario) -> None:
     """scan: ids, driver, group, members and node of every function as sysfs and nodedev-dumpxml have them."""
     scanned = {row["address"]: row for row in json.loads(cloud.jetbridge("scan", "--host", "l1", "--json"))}
