@@ -28,17 +28,18 @@ def requests_of(cloud: Cloud, server: str) -> list[dict[str, Any]]:
     return found
 
 
-def way_to(cloud: Cloud, server: str, last: str) -> Spans:
-    """The spans of the latest request, once ``last`` is among them: other processes store theirs within a second or two."""
+def way_to(cloud: Cloud, server: str, *awaited: str) -> Spans:
+    """The spans of the latest request, once all of ``awaited`` are among them: each process stores its own within a second or two."""
 
     def arrived() -> Spans | None:
         requests = requests_of(cloud, server)
         spans: Spans = requests[-1]["spans"] if requests else []
         known = {span["span_id"] for span in spans}
         whole = all(span["parent_id"] in known or span["parent_id"] is None for span in spans)
-        return spans if whole and any(span["what"] == last for span in spans) else None
+        return spans if whole and {span["what"] for span in spans} >= set(awaited) else None
 
-    found: Spans = cloud.until(arrived, f"{last} is in the journey of {server}", lambda: requests_of(cloud, server))
+    what = f"{', '.join(awaited)} in the journey of {server}"
+    found: Spans = cloud.until(arrived, what, lambda: requests_of(cloud, server))
     return found
 
 
@@ -58,7 +59,7 @@ def test_a_boot_is_one_trace_from_the_front_door_to_the_hypervisor(launch: Launc
     flavor = cloud.flavor("gpu1", {"pci_passthrough:alias": "GPU:1"})
     server = cloud.boot(flavor)
     cloud.wait(server, "ACTIVE")
-    spans = way_to(cloud, server, "start_domain")
+    spans = way_to(cloud, server, "start_domain", f"PUT /allocations/{server}")
     assert len({span["trace_id"] for span in spans}) == 1
     assert [shown(span) for span in spans if span["seam"] != "LIBRARY"] == [
         ("REST", "client", "api", "POST /compute/v2.1/servers"),
