@@ -72,12 +72,8 @@ class NicContext:
 
 def _unplug(work: NicContext) -> None:
     """The guest doesn't have the NIC afterwards. Raises ``PciDeviceDetachFailed`` where it doesn't let go in time."""
-    host, name = work.host, work.server.domain_name
     deadline = time.monotonic() + UNPLUG_SECONDS
-    element = _element(work)
-    if element is not None:
-        with host.library(work.context, "detach_device", work.server.uuid, domain=name):
-            host.connection.detach_device(name, element)
+    _take_out(work)
     while _element(work) is not None:
         if time.monotonic() > deadline:
             raise PciDeviceDetachFailed(
@@ -85,11 +81,15 @@ def _unplug(work: NicContext) -> None:
                 reason=f"the guest did not let go of it in {UNPLUG_SECONDS:g} s",
             )
         time.sleep(_LOOK_AGAIN)
-    # Only now: a guest that keeps the NIC finds it again when it starts anew.
-    element = _element(work, defined=True)
+    _take_out(work, defined=True)  # only now: a guest that keeps the NIC finds it again when it starts anew
+
+
+def _take_out(work: NicContext, *, defined: bool = False) -> None:
+    """Of the guest, or of its definition; a NIC that isn't there: nothing happens."""
+    host, name, element = work.host, work.server.domain_name, _element(work, defined=defined)
     if element is not None:
         with host.library(work.context, "detach_device", work.server.uuid, domain=name):
-            host.connection.detach_device(name, element, defined=True)
+            host.connection.detach_device(name, element, defined=defined)
 
 
 def _release(work: NicContext) -> None:

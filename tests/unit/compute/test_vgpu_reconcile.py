@@ -186,6 +186,15 @@ def test_a_free_one_that_is_stopped_is_started_and_one_that_fails_holds_up_no_ot
     assert len(existing(host)) == 2
 
 
+def taken_by_hand(bench: MakeBench) -> tuple[Bench, Vgpu]:
+    """A host, and its free vGPU that the guest of somebody else runs with."""
+    host = bench(devices=[WHOLE], settings=settings("nvidia-222"))
+    server, [mine] = boot(host, ONE)
+    delete(host, server)
+    take_by_hand(host, mine)
+    return host, mine
+
+
 def take_by_hand(host: Bench, mine: Vgpu) -> None:
     hostdev = f"<hostdev mode='subsystem' type='mdev' model='vfio-pci'><source><address uuid='{mine.uuid}'/></source></hostdev>"
     simulated(host).define_domain(domain(extra=hostdev))
@@ -195,10 +204,7 @@ def take_by_hand(host: Bench, mine: Vgpu) -> None:
 def test_one_that_nobody_has_is_left_alone_while_a_guest_runs_with_it(
     bench: MakeBench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    host = bench(devices=[WHOLE], settings=settings("nvidia-222"))
-    server, [mine] = boot(host, ONE)
-    delete(host, server)
-    take_by_hand(host, mine)
+    host, mine = taken_by_hand(bench)
     with caplog.at_level(logging.ERROR):
         without = with_settings(host, settings("nvidia-223"))
     assert "is nobody's, but domain instance-00000001 runs with it: it is left alone" in caplog.text
@@ -212,10 +218,7 @@ def test_one_that_nobody_has_is_left_alone_while_a_guest_runs_with_it(
 def test_f21_one_that_a_guest_of_somebody_elses_runs_with_is_given_to_nobody(
     bench: MakeBench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    host = bench(devices=[WHOLE], settings=settings("nvidia-222"))
-    server, [mine] = boot(host, ONE)
-    delete(host, server)
-    take_by_hand(host, mine)
+    host, mine = taken_by_hand(bench)
     for _ in range(2):
         reconcile_vgpus(host.host, host.node_id)
     assert caplog.text.count("is nobody's, but domain instance-00000001 runs with it") == 1
