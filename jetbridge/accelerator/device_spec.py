@@ -65,7 +65,7 @@ def parse_accelerator_specs(values: Sequence[str], facts: HostFacts) -> tuple[Ac
 
 def first_match(specs: Sequence[AcceleratorSpec], report: Report) -> AcceleratorSpec | None:
     """The first line that matches counts alone."""
-    return next((spec for spec in specs if spec.selector.matches(report)), None)
+    return next((spec for spec in specs if spec.selector.gives(report)), None)
 
 
 def _spec(selector: DeviceSpec) -> AcceleratorSpec:

@@ -14,7 +14,6 @@ from jetbridge.db import accelerators, compute_nodes
 from jetbridge.db.compute_nodes import ComputeNode
 from jetbridge.db.connection import Connection
 from jetbridge.errors import InvalidConfiguration
-from jetbridge.pci import device_spec
 from jetbridge.pci.device_spec import DeviceSpec
 from jetbridge.virt.hostfacts import SysfsFacts
 
@@ -98,7 +97,7 @@ def _pci_claims(specs: Sequence[DeviceSpec], reports: Reports) -> Claims:
     return {
         str(report["address"]): f"[pci]device_spec line {spec.position} {spec.text}"
         for report in reports
-        if (spec := device_spec.first_match(specs, report)) is not None
+        if (spec := next((each for each in specs if each.gives(report)), None)) is not None
     }
 
 

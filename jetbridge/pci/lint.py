@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jetbridge.errors import PciConfigInvalidSpec
 from jetbridge.pci.address import ANY, FIELDS, GlobPattern
 from jetbridge.pci.device_spec import KNOWN_TAGS, SELECTORS, DeviceSpec, Report, first_match
 from jetbridge.pci.words import nearest
@@ -88,7 +87,7 @@ def _shadow(
         return None
     if reports is None:
         return _shadowed(spec, earlier, "comes after the broader", certain=False) if _ids_meet(spec, earlier) else None
-    own = [report for report in reports if _matches(spec, report)]
+    own = [report for report in reports if spec.gives(report)]
     lost = tuple(report["address"] for report in own if first_match(specs, report) is earlier)
     if not lost:
         return None
@@ -122,10 +121,3 @@ def _covers(broad: DeviceSpec, narrow: DeviceSpec) -> bool:
 def _ids_meet(one: DeviceSpec, other: DeviceSpec) -> bool:
     vendors, products = (one.vendor_id, other.vendor_id), (one.product_id, other.product_id)
     return all(ANY in pair or pair[0] == pair[1] for pair in (vendors, products))
-
-
-def _matches(spec: DeviceSpec, report: Report) -> bool:
-    try:
-        return spec.matches(report)
-    except PciConfigInvalidSpec:
-        return False  # an address that nobody can be given

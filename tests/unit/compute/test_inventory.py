@@ -51,6 +51,22 @@ def test_devices_come_change_and_go_with_the_hardware_f2(bench: MakeBench) -> No
     assert list(host.devices()) == ["0000:09:00.0"]
 
 
+@pytest.mark.parametrize("accelerators", [(), (json.dumps({"product_id": "2235", "type": "GPU"}),)], ids=["pci", "both"])
+def test_bug_1897528_a_host_with_a_device_in_a_32_bit_domain_starts_with_its_others(
+    bench: MakeBench, accelerators: tuple[str, ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As Intel's VMD makes them of NVMe disks. Whoever looks at a host's lines has to leave it out."""
+    odd = {"address": "10000:e1:00.0", "vendor_id": "144d", "product_id": "a80a"}
+    nineteen = [{"address": f"0000:{bus:02x}:00.0", **T4} for bus in range(1, 20)]
+    with caplog.at_level(logging.INFO):
+        host = bench(devices=[*nineteen, odd], settings=Settings(accelerator_device_spec=accelerators))
+    assert list(host.devices()) == [each["address"] for each in nineteen]
+    assert "devices in 32-bit PCI domains are left out: 10000:e1:00.0" in caplog.text
+    assert not [record for record in caplog.records if record.levelno > logging.INFO and "10000" in record.getMessage()]
+    take_inventory(host.host)
+    assert len(host.devices()) == 19
+
+
 def test_networks_of_the_host_are_known(bench: MakeBench) -> None:
     host = bench(devices=[], networks=["default", "lab"])
     host_networks = lambda: {network.name for network in _networks(host)}  # noqa: E731
