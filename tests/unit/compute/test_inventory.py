@@ -51,7 +51,9 @@ def test_devices_come_change_and_go_with_the_hardware_f2(bench: MakeBench) -> No
     assert list(host.devices()) == ["0000:09:00.0"]
 
 
-@pytest.mark.parametrize("accelerators", [(), (json.dumps({"product_id": "2235", "type": "GPU"}),)], ids=["pci", "both"])
+@pytest.mark.parametrize(
+    "accelerators", [(), (json.dumps({"product_id": "2235", "type": "GPU"}),)], ids=["pci", "both"]
+)
 def test_bug_1897528_a_host_with_a_device_in_a_32_bit_domain_starts_with_its_others(
     bench: MakeBench, accelerators: tuple[str, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
