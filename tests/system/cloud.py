@@ -46,6 +46,13 @@ VF_CARD = {
 }
 """A network card with two VFs."""
 
+LEDGERS = (
+    *("pci_devices", "vgpus", "vgpu_cards", "accelerators", "attach_handles", "accelerator_requests", "server_arqs"),
+    *("instances", "instance_extra", "request_specs", "builds", "verdicts", "virtual_interfaces", "ports", "networks"),
+    *("compute_nodes", "placement_providers", "placement_consumers", "device_cleanings", "services"),
+)
+"""The tables that say who has what."""
+
 VF_SPEC = [{"vendor_id": "15b3", "product_id": "101e", "physical_network": "n1"}]
 """The device_spec that gives its VFs to ports on the physical network n1."""
 
@@ -220,8 +227,7 @@ class Cloud:
             lambda: not self.sql("SELECT id FROM compute_nodes WHERE deleted = 0 AND NOT reported"),
             "hosts are reported",
         )
-        tables = ("pci_devices", "instances", "compute_nodes", "builds", "request_specs", "instance_extra", "services")
-        rows: dict[str, Any] = {name: sorted(map(repr, self.sql(f"SELECT * FROM {name}"))) for name in tables}
+        rows: dict[str, Any] = {name: sorted(map(repr, self.sql(f"SELECT * FROM {name}"))) for name in LEDGERS}
         rows["services"] = self.sql("SELECT host, disabled, forced_down FROM services ORDER BY id")
         for path in sorted((self.state / "sim").glob("*/state.json")):
             rows[str(path)] = path.read_text()

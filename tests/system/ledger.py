@@ -23,6 +23,19 @@ def providers(cloud: Cloud) -> dict[str, str]:
     return {provider.uuid: provider.name for provider in client_of(cloud).providers()}
 
 
+def books(cloud: Cloud) -> dict[str, tuple[object, ...]]:
+    """Everything that Placement has of each provider, its generation included, which any change moves."""
+    client = client_of(cloud)
+    return {
+        provider.name: (
+            client.inventories(provider.uuid),
+            client.traits(provider.uuid),
+            {consumer: dict(has) for consumer, has in client.provider_allocations(provider.uuid).items()},
+        )
+        for provider in client.providers()
+    }
+
+
 def allocation(cloud: Cloud, server_id: str) -> dict[str, dict[str, int]]:
     """What a server has, by provider's name."""
     names = providers(cloud)

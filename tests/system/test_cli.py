@@ -18,6 +18,7 @@ import yaml
 from jetbridge.cli.main import run
 from tests.system.cloud import T4_ALIAS, Cloud, fleet, gpu, host
 from tests.system.conftest import Launch
+from tests.system.ledger import books
 
 JETBRIDGE = [sys.executable, "-m", "jetbridge.cli.main"]
 SECONDS = 60
@@ -78,24 +79,43 @@ def test_a_server_is_followed_through_every_command(cloud: Cloud, capsys: pytest
     assert answer(capsys, "explain", server)["vm_state"] == "deleted"
 
 
+LOOKS = {
+    "capabilities",
+    "console_log",
+    "domain_capabilities",
+    "domain_xml",
+    "domains",
+    "networks",
+    "node_devices",
+    "version",
+}
+"""The calls of a hypervisor that change nothing."""
+
+
 def test_f26_looking_changes_nothing(cloud: Cloud, capsys: pytest.CaptureFixture[str]) -> None:
+    """By all ledgers: the tables, Placement, and what the hypervisors hold and were asked."""
     server = cloud.boot(cloud.flavor("f", {"pci_passthrough:alias": "GPU:1"}))
     cloud.wait(server, "ACTIVE")
-    ledgers = "SELECT * FROM pci_devices", "SELECT * FROM instances", "SELECT id, generation FROM compute_nodes"
+    refused = cloud.boot(cloud.flavor("many", {"pci_passthrough:alias": "GPU:9"}))
+    cloud.wait(refused, "ERROR")
+    journals = [cloud.state / "sim" / name / "journal.jsonl" for name in ("h1", "h2")]
 
-    def books() -> list[Any]:
-        simulated = sorted((cloud.state / "sim").rglob("*"))
-        kept = [path.read_bytes() for path in simulated if path.is_file() and path.suffix == ".json"]
-        return [answer(capsys, "sql", query) for query in ledgers] + kept
+    def asked() -> list[list[str]]:
+        return [[json.loads(line)["call"] for line in journal.read_text().splitlines()] for journal in journals]
 
-    before = books()
+    before, placed, calls = cloud.ledgers(), books(cloud), asked()
     for command in (
         ["scan", "--host", "h1"], ["pools"], ["devices"], ["hosts"], ["servers"], ["status"], ["explain", server],
-        ["xml", server], ["sql", "SELECT count(*) FROM pci_devices"], ["scan"],
+        ["explain", refused], ["journey", server], ["xml", server], ["vgpu", "types"], ["vgpu", "list"], ["audit"],
+        ["sql", "SELECT count(*) FROM pci_devices"], ["scan"], ["fleet", "templates"],
     ):  # fmt: skip
-        run(command)
+        assert run(command) == 0, capsys.readouterr().err
         capsys.readouterr()
-    assert books() == before
+    assert cloud.ledgers() == before
+    assert books(cloud) == placed
+    since = {call for now, then in zip(asked(), calls, strict=True) for call in now[len(then) :]}
+    assert since <= LOOKS
+    assert "node_devices" in since
 
 
 @pytest.mark.parametrize(
