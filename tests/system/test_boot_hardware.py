@@ -179,6 +179,20 @@ def test_wrong_aliases_of_one_host_are_refused_at_start(launch: Launch) -> None:
         launch(fleet(host("h1", [gpu(1)], config={"pci": {"alias": twice}})))
 
 
+def test_case_25_other_aliases_count_from_the_next_start_on_and_the_log_says_so(launch: Launch) -> None:
+    other = {"alias": [{"name": "OTHER", **T4, "device_type": "type-PCI"}]}
+    cloud = launch(fleet(host("h1", [gpu(1)])))
+    flavor = cloud.flavor("g", {"pci_passthrough:alias": "GPU:1"})
+    cloud.reload(fleet(host("h1", [gpu(1), gpu(2)]), pci=other))
+    assert "aliases, filters and weights of its config count from the next start" in cloud.log()
+    assert cloud.wait(cloud.boot(flavor), "ACTIVE", "ERROR")["status"] == "ACTIVE"
+    restart(cloud)
+    body = {"name": "s", "flavorRef": flavor, "imageRef": cloud.image(), "networks": "none"}
+    answer = cloud.client.post("/servers", json={"server": body})
+    assert (answer.status_code, "GPU is not defined" in answer.text) == (400, True)
+    assert boot(cloud, "OTHER:1")
+
+
 def test_reload_adds_and_removes_hosts(launch: Launch) -> None:
     cloud = launch(fleet(host("h1", [gpu(1)])))
     answer = cloud.reload(fleet(host("h2", [gpu(1), gpu(2)])))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jetbridge.api.server_create import hostname_of
-from jetbridge.db import actions, request_specs, servers
+from jetbridge.db import actions, flavors, request_specs, servers
 from jetbridge.model.image import ImageStatus, Visibility
 from jetbridge.network.embedded import network_id
 from jetbridge.pci.request import NumaPolicy
@@ -49,6 +49,19 @@ def test_an_unknown_alias_is_refused_at_boot_by_name(cloud: Cloud) -> None:
     assert "GPUU" in message(answer)
     assert cloud.get("/servers").json()["servers"] == []
     assert cloud.inbox.messages == []
+
+
+@pytest.mark.parametrize("value", ["gpu", "gpu:x", "gpu:0", "gpu:-1"])
+@pytest.mark.parametrize("version", ["2.37", "2.96"])
+def test_f11_a_wrong_alias_that_a_flavor_has_already_is_refused_at_boot(cloud: Cloud, value: str, version: str) -> None:
+    """The door for flavors takes none; a table that somebody edited, or filled before, may hold one."""
+    cloud.flavor("old", {"pci_passthrough:alias": "GPU:1"})
+    cloud.database.write(lambda conn: flavors.set_extra_specs(conn, "old", {"pci_passthrough:alias": value}))
+    answer = cloud.boot("old", version=version)
+    assert answer.status_code == 400
+    assert repr(value) in message(answer)
+    assert "NAME:COUNT" in message(answer)
+    assert cloud.get("/servers").json()["servers"] == []
 
 
 def test_policies_of_flavor_and_image_that_differ_are_403(cloud: Cloud) -> None:
