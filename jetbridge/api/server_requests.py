@@ -59,7 +59,7 @@ def _empty_is_false(value: Any) -> Any:
 
 UserData = Annotated[str, StringConstraints(max_length=65535), AfterValidator(_user_data)]
 FlavorRef = Annotated[
-    str,
+    Text,
     BeforeValidator(_flavor_ref),
     StringConstraints(min_length=1, max_length=1024),
     AfterValidator(_last_segment),

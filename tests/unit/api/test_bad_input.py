@@ -126,6 +126,15 @@ def test_a_bad_body_is_refused_with_field_value_and_fix(
     assert said in message(answer)
 
 
+@pytest.mark.parametrize("field", ["name", "imageRef", "flavorRef", "key_name", "user_data", "availability_zone"])
+def test_no_text_of_a_server_may_hold_half_a_character(shared: Cloud, field: str) -> None:
+    body = {"server": {"name": "web", "imageRef": IMAGE, "flavorRef": "small", field: "\ud800"}}
+    content = json.dumps(body).encode()
+    answer = shared.client.post(f"{PREFIX}/servers", content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400
+    assert f"server.{field}" in message(answer)
+
+
 def test_a_huge_body_is_refused(shared: Cloud) -> None:
     body = {"server": {"name": "a", "imageRef": IMAGE, "flavorRef": "1", "user_data": "A" * BODY_LIMIT}}
     answer = shared.ask("POST", "/servers", body)
