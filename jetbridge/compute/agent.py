@@ -22,7 +22,7 @@ from jetbridge.compute.record import action_event
 from jetbridge.compute.report_queue import ReportQueue
 from jetbridge.db import actions, builds, compute_nodes, pci_devices, servers
 from jetbridge.db.builds import Build
-from jetbridge.errors import Conflict, JetbridgeError, NotFound, ServerInvalidState, ServerNotFound
+from jetbridge.errors import Conflict, HostNotFound, JetbridgeError, NotFound, ServerInvalidState, ServerNotFound
 from jetbridge.model.context import RequestContext
 from jetbridge.model.server import Server, TaskState, VmState
 from jetbridge.model.verdict import Selection
@@ -89,9 +89,13 @@ class ComputeAgent:
         self.retire()
         self.host.connection.close()
 
+    def hand_over(self) -> None:
+        """Do nothing by itself any more, and answer until a successor does."""
+        self._retired = True
+
     def retire(self) -> None:
         """Serve no more; the connection stays open for a successor."""
-        self._retired = True
+        self.hand_over()
         self.host.bus.withdraw(TOPIC, server=self.host.name)
 
     def periodic(self, gone_owners: Collection[str] = ()) -> None:
@@ -297,7 +301,11 @@ class ComputeAgent:
     def _follow_devices(self) -> None:
         """A server got devices, or gave some back: what has to follow at once, and not only with the next pass."""
         with self.host.database.read() as conn:
-            devices = pci_devices.of_host(conn, compute_nodes.of_host(conn, self.host.name).id)
+            try:
+                node_id = compute_nodes.of_host(conn, self.host.name).id
+            except HostNotFound:
+                return  # it left the fleet meanwhile
+            devices = pci_devices.of_host(conn, node_id)
         if any(device.condition is Condition.CLEANING for device in devices):
             self._clean()
         if any(device.extra_info.get(MARK) in (USED, CLEANED) for device in devices):

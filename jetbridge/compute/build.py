@@ -15,6 +15,7 @@ from jetbridge.db.connection import Connection
 from jetbridge.errors import (
     BuildAborted,
     ClaimLost,
+    HostNotFound,
     JetbridgeError,
     NotFound,
     NotSupported,
@@ -187,6 +188,8 @@ def failure_kind(cause: Exception) -> str:
     """What a failure means for the other hosts: see the messages of ``rpc.bus``."""
     if isinstance(cause, ClaimLost):
         return "claim_lost"
+    if isinstance(cause, HostNotFound):
+        return "host_failed"  # it left while the build was on its way to it
     if isinstance(cause, BuildAborted | NotSupported | PortInUse | NotFound):
         return "aborted"
     return "host_failed"

@@ -13,7 +13,7 @@ from jetbridge.db import compute_nodes, consumers, pci_devices, request_specs, s
 from jetbridge.db.compute_nodes import ComputeNode, Usage
 from jetbridge.db.connection import Connection
 from jetbridge.db.host_states import host_state
-from jetbridge.errors import BuildAborted, ClaimLost, ComputeResourcesUnavailable, ServerNotFound
+from jetbridge.errors import BuildAborted, ClaimLost, ComputeResourcesUnavailable, HostNotFound, ServerNotFound
 from jetbridge.mdev.values import Vgpu
 from jetbridge.model.capacity import capacity_refusals
 from jetbridge.model.context import RequestContext
@@ -144,7 +144,11 @@ def release(host: AgentHost, context: RequestContext | None, server_uuid: str, c
             servers.set_numa_topology(conn, server_uuid, request_specs.get(conn, server_uuid).numa_topology)
         return freed
 
-    _say(host, context, "Freed", host.database.write(give_back), server_uuid)
+    try:
+        freed = host.database.write(give_back)
+    except HostNotFound:
+        return  # it left the fleet, which it does only without servers
+    _say(host, context, "Freed", freed, server_uuid)
 
 
 def leave(

@@ -8,7 +8,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
@@ -142,15 +142,21 @@ class Agents:
             lambda conn: services.register(conn, list(fresh), BINARY, "compute", kit.owner, kit.new_id, now=kit.now())
         )
         gone = kit.gone_owners()
-        for name, outcome in [
-            (name, kit.executor.submit(agent.start, gone, succeeds=succeed)) for name, agent in fresh.items()
-        ]:
-            try:
-                outcome.result()
-            except JetbridgeError as error:
-                raise type(error)(f"Host {name}: {error.message}") from error
+        settings = next(iter(fresh.values())).host.settings
+        # Threads of their own: those of the bus may have hundreds of builds before them.
+        threads = ThreadPoolExecutor(min(len(fresh), settings.workers), thread_name_prefix="start")
+        try:
+            for name, outcome in [
+                (name, threads.submit(agent.start, gone, succeeds=succeed)) for name, agent in fresh.items()
+            ]:
+                try:
+                    outcome.result()
+                except JetbridgeError as error:
+                    raise type(error)(f"Host {name}: {error.message}") from error
+        finally:
+            threads.shutdown(cancel_futures=True)
         self._agents.update(fresh)
-        interval = max(next(iter(fresh.values())).host.settings.update_resources_interval, 1)
+        interval = max(settings.update_resources_interval, 1)
         for number, (name, agent) in enumerate(fresh.items()):
             # Spread over the interval, so that a thousand hosts don't all look at once.
             after = interval * (number + 1) / len(fresh)
@@ -181,12 +187,21 @@ class Agents:
         return name in self._agents
 
     def replace(self, agent: ComputeAgent) -> None:
-        """The same host under other options: its connection stays open. A host whose agent failed to start gets this one."""
+        """The same host under other options: its connection stays open. A host whose agent failed to start gets this one.
+
+        The agent before answers until this one does: a build that found none would count the host as failed.
+        """
         before = self._agents.pop(agent.host.name, None)
-        if before is not None:
-            self._kit.ticker.remove(f"host {agent.host.name}")
+        if before is None:
+            self.start([agent])
+            return
+        self._kit.ticker.remove(f"host {agent.host.name}")
+        before.hand_over()
+        try:
+            self.start([agent], succeed=True)
+        except BaseException:
             before.retire()
-        self.start([agent], succeed=before is not None)
+            raise
 
 
 def check_host_options(name: str, settings: Settings, files: HostFiles) -> None:
