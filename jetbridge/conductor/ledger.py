@@ -27,8 +27,11 @@ class Ledger:
     database: Database
     placement: PlacementClient | None
 
-    def give_back(self, context: RequestContext | None, server_uuid: str) -> bool:
-        """The server has no allocation any more. False: Placement doesn't say so; a later pass asks again."""
+    def give_back(self, context: RequestContext | None, server_uuid: str, *, by_its_build: bool = False) -> bool:
+        """The server has no allocation any more. False: Placement doesn't say so; a later pass asks again.
+
+        It stays noted while it is built, deleted or not: its scheduler may be about to write one, and whoever should take that back
+        can die. ``by_its_build``: the caller is who builds it, and writes nothing more."""
         if self.placement is not None:
             try:
                 self.placement.by(SOURCE, context, server_uuid).delete_allocations(server_uuid)
@@ -40,7 +43,8 @@ class Ledger:
                     extra={"request_id": context.request_id if context else None, "server": server_uuid},
                 )
                 return False
-        self.database.write(lambda conn: consumers.forget(conn, server_uuid))
+        forget = consumers.forget if by_its_build else consumers.forget_unless_building
+        self.database.write(lambda conn: forget(conn, server_uuid))
         return True
 
     def give_back_abandoned(self) -> int:

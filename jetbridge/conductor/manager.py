@@ -281,7 +281,7 @@ class ConductorManager:
 
     def _fail(self, context: RequestContext, uuid: str, build: Build, error: JetbridgeError) -> None:
         if not isinstance(error, PlacementUnavailable):
-            self._ledger.give_back(context, uuid)
+            self._ledger.give_back(context, uuid, by_its_build=True)
         self._database.write(
             lambda conn: server_failed(conn, context, uuid, build.id, error.message, EVENT, self._now())
         )

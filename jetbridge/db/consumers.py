@@ -28,6 +28,13 @@ def forget(conn: Connection, instance_uuid: str) -> None:
     conn.execute(placement_consumers.delete().where(_c.instance_uuid == instance_uuid))
 
 
+def forget_unless_building(conn: Connection, instance_uuid: str) -> None:
+    """For those who don't know: a scheduler that still works on a build of the server may yet write an allocation."""
+    conn.execute(
+        placement_consumers.delete().where(_c.instance_uuid == instance_uuid, _c.instance_uuid.not_in(_building()))
+    )
+
+
 def entitled(conn: Connection, instance_uuids: Collection[str]) -> frozenset[str]:
     """Those of the servers that have a right to an allocation: they live, and are on a host or being built."""
     found: set[str] = set()
@@ -43,6 +50,9 @@ def abandoned(conn: Connection) -> tuple[str, ...]:
 
 
 def _living() -> sa.Select[Any]:
-    building = sa.select(builds.c.instance_uuid).where(builds.c.state == "running", builds.c.kind == "build")
-    on_a_host_or_soon = sa.or_(instances.c.compute_node_id.is_not(None), instances.c.uuid.in_(building))
+    on_a_host_or_soon = sa.or_(instances.c.compute_node_id.is_not(None), instances.c.uuid.in_(_building()))
     return sa.select(instances.c.uuid).where(instances.c.deleted == 0, on_a_host_or_soon)
+
+
+def _building() -> sa.Select[Any]:
+    return sa.select(builds.c.instance_uuid).where(builds.c.state == "running", builds.c.kind == "build")
