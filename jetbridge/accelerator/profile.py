@@ -103,6 +103,8 @@ def _checked(profile: str, index: int, group: Mapping[str, str]) -> Mapping[str,
                 )
             if text not in ("required", "forbidden"):
                 raise Invalid(f"{where} value {value!r} of {key}: write required or forbidden.")
+        if f"{kind}:{name}" in kept:
+            raise Invalid(f"{where} key {kind}:{name} is there twice: write it once.")
         kept[f"{kind}:{name}"] = text
     if not any(key.startswith("resources:") for key in kept):
         raise Invalid(f"{where} asks for no device: add a key such as 'resources:PGPU': '1'.")

@@ -14,7 +14,7 @@ from jetbridge.accelerator.service import AcceleratorService, Binding
 from jetbridge.api import fields
 from jetbridge.api.accelerator_views import arq_view, deployable_view, device_view, profile_view
 from jetbridge.api.call import ContextOf
-from jetbridge.api.fields import LongDescription, Name, Text, Uuid, is_uuid
+from jetbridge.api.fields import LongDescription, Name, Text, Uuid, Whole, is_uuid
 from jetbridge.errors import Invalid, NotFound
 
 PREFIX = "/accelerator"
@@ -30,7 +30,7 @@ class VersionOutOfRange(Invalid):
 
 class NewProfile(fields.Body):
     name: Name
-    groups: Annotated[list[dict[Text, str | int]], Field(max_length=64)]
+    groups: Annotated[list[dict[Text, Text | Whole]], Field(max_length=64)]
     description: LongDescription | None = None
     uuid: Uuid | None = None
 

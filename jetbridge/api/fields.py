@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 import uuid
@@ -48,6 +49,21 @@ def _name(text: str) -> str:
     return _printable(text)
 
 
+def _sendable(value: Any) -> Any:
+    """What JSON can hold is more than can be sent back: Python reads NaN and lone surrogates, and no answer can have them."""
+    if isinstance(value, str):
+        _storable(value)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"The number {value} is none that JSON has")
+    elif isinstance(value, dict):
+        for each in (*value, *value.values()):
+            _sendable(each)
+    elif isinstance(value, list):
+        for each in value:
+            _sendable(each)
+    return value
+
+
 def _no_boolean(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("A boolean is not a number: write a number")
@@ -82,6 +98,7 @@ def is_uuid(text: str) -> bool:
 
 
 Text = Annotated[str, AfterValidator(_storable)]
+Json = Annotated[Any, AfterValidator(_sendable)]
 Name = Annotated[str, StringConstraints(max_length=255, min_length=1), AfterValidator(_name)]
 Line = Annotated[str, StringConstraints(max_length=255), AfterValidator(_printable)]
 Description = Annotated[str, StringConstraints(max_length=255), AfterValidator(_printable_lines)]

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field
 
 from jetbridge.api import policy
 from jetbridge.api.call import ContextOf
-from jetbridge.api.fields import Body, Description, Line, Text
+from jetbridge.api.fields import Body, Description, Json, Line, Text
 from jetbridge.api.network_views import filtered, port_view
 from jetbridge.errors import Invalid
 from jetbridge.model.context import RequestContext
@@ -54,7 +54,7 @@ class FixedIp(Body):
 
 
 Mac = Annotated[str, AfterValidator(_mac)]
-Profile = Annotated[dict[Text, Any], AfterValidator(_profile)]
+Profile = Annotated[dict[Text, Json], AfterValidator(_profile)]
 Vnic = Annotated[VnicType, Field(alias="binding:vnic_type")]
 
 

@@ -72,6 +72,7 @@ def test_a_profile_is_kept_trimmed_and_as_text() -> None:
         ("a", [{"resources:PGPU": "1", "trait:lower": "required"}], "'lower'"),
         ("a", [{"resources:PGPU": "1", "color:red": "1"}], "key 'color:red'"),
         ("a", [{"resources:PGPU": "65"}], "more than 64 devices"),
+        ("a", [{"resources:PGPU": "1", "resources: PGPU": "2"}], "resources:PGPU is there twice"),
     ],
 )
 def test_a_wrong_profile_is_refused_by_name(name: str, groups: list[Any], said: str) -> None:

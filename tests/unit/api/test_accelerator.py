@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,10 +91,14 @@ def test_profiles(door: Door) -> None:
         ([{"name": "a", "groups": GROUPS, "color": "red"}], "color"),
         ({"name": "a", "groups": GROUPS}, "list"),
         ([{"name": "a", "groups": [{"resources:PGPU": ["1"]}]}], "groups"),
+        ([{"name": "a", "groups": [{"resources:PGPU": True}]}], "resources:PGPU"),
+        ([{"name": "a", "groups": [{**GROUPS[0], "accel:x": "\ud800"}]}], "lone surrogate"),
     ],
 )
 def test_a_wrong_profile_is_refused_by_field(door: Door, body: Any, named: str) -> None:
-    assert named in said(door.post(f"{API}/device_profiles", json=body), 400)
+    text, headers = json.dumps(body), {"Content-Type": "application/json"}
+    assert named in said(door.post(f"{API}/device_profiles", content=text, headers=headers), 400)
+    assert door.get(f"{API}/device_profiles").json() == {"device_profiles": []}
 
 
 def test_requests(door: Door) -> None:

@@ -125,6 +125,15 @@ def test_ports_that_can_not_be_are_refused_with_the_field(
     assert [word for word in words if word not in text] == []
 
 
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e999", '"\\ud800"', '{"\\ud800": 1}', '[{"a": [NaN]}]'])
+def test_a_profile_that_no_answer_could_hold_is_refused_and_breaks_no_list(door: Door, value: str) -> None:
+    make_port(door)
+    text = f'{{"port": {{"network_id": "{network_id("data")}", "binding:profile": {{"a": {value}}}}}}}'
+    answer = door.post("/network/v2.0/ports", content=text, headers={"Content-Type": "application/json"})
+    assert "binding:profile" in said(answer)
+    assert len(door.get("/network/v2.0/ports").json()["ports"]) == 1
+
+
 def test_what_is_for_administrators(tmp_path: Path) -> None:
     users = tmp_path / "users"
     password = bcrypt.hashpw(b"s", bcrypt.gensalt(4)).decode()
