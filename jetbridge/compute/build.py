@@ -155,7 +155,7 @@ BUILD_STEPS: tuple[Step[BuildContext], ...] = (
     Step("root-disk", _make_root_disk, _remove_files),
     Step("config-drive", _make_config_drive, _remove_files),
     Step("define", _define, _undefine),
-    Step("start", _start, _stop),
+    Step("start", _start, _stop, holds=True),  # a guest that can't be stopped runs on with all of it
     Step("allocate", _allocate),  # its undo is the claim's, after the guest is gone
     Step("activate", _activate),
 )
@@ -182,6 +182,9 @@ def build_server(host: AgentHost, context: RequestContext, build: Build, selecti
         _tell(host, context, build, selection, failed)
         return
     logger.info("Server %s is active on host %s", uuid, host.name, extra=about(context, uuid))
+
+
+HOLDING = next(step.name for step in BUILD_STEPS if step.holds)
 
 
 def failure_kind(cause: Exception) -> str:
@@ -240,10 +243,18 @@ def _server(build: BuildContext) -> Server:
             raise BuildAborted(server=build.server.uuid, reason="it was deleted") from None
 
 
+def _words(error: Exception) -> str:
+    return error.message if isinstance(error, JetbridgeError) else f"{type(error).__name__}: {error}"
+
+
 def _tell(host: AgentHost, context: RequestContext, build: Build, selection: Selection, failed: StepFailed) -> None:
     uuid, cause = build.instance_uuid, failed.cause
-    kind = failure_kind(cause)
-    reason = cause.message if isinstance(cause, JetbridgeError) else f"{type(cause).__name__}: {cause}"
+    kind, reason = failure_kind(cause), _words(cause)
+    runs_on = next((left.error for left in failed.left if left.step == HOLDING), None)
+    if runs_on is not None:
+        # Not to another host: the server would run twice. Its owner's delete tries again.
+        kind = "aborted"
+        reason = f"{reason} (step {failed.step}). Its guest can't be stopped, and keeps what it has: {_words(runs_on)}"
     logger.warning(
         "Build of server %s on host %s failed in step %s (%s): %s",
         uuid,

@@ -337,6 +337,8 @@ def _follow_domains(host: AgentHost, ledgers: _Ledgers) -> None:
         as_it_was = (seen.vm_state, seen.power_state)
         if seen.task_state is not None or seen.uuid in ledgers.busy or as_it_was == states:
             continue
+        if seen.vm_state is VmState.ERROR and seen.launched_at is None:
+            continue  # its build failed: a guest of it that can't be stopped makes it no server that can be used
         with host.locks.try_hold(seen.uuid) as free:
             server = _living(host, seen.uuid) if free else None
             if server is None or server.task_state is not None or server.compute_node_id != ledgers.node_id:

@@ -21,11 +21,13 @@ C = TypeVar("C")
 @dataclass(frozen=True)
 class Step(Generic[C]):
     """``do`` changes the world and returns the context that later steps see. ``undo`` takes it back; None: there is
-    nothing to take back, or an earlier step's undo does it."""
+    nothing to take back, or an earlier step's undo does it. ``holds``: what it made may use all that the steps before it gave, so that
+    theirs is not taken back where its undo fails."""
 
     name: str
     do: Callable[[C], C]
     undo: Callable[[C], None] | None = None
+    holds: bool = False
 
 
 class Moment(enum.StrEnum):
@@ -46,7 +48,7 @@ def nobody(step: str, moment: Moment) -> None:
 
 @dataclass(frozen=True)
 class UndoFailure:
-    """An undo that failed: left to reconciliation."""
+    """An undo that failed: left to reconciliation, with those of the steps before it if the step ``holds``."""
 
     step: str
     error: Exception
@@ -92,7 +94,7 @@ def run_steps(
 
 
 def undo_steps(steps: Sequence[Step[C]], context: C) -> tuple[UndoFailure, ...]:
-    """Undo ``steps`` in reverse, all of them, whatever fails; returns what failed."""
+    """Undo ``steps`` in reverse, whatever fails, up to one that holds what the others gave and can't be undone; returns what failed."""
     failures: list[UndoFailure] = []
     for step in reversed(steps):
         if step.undo is None:
@@ -102,6 +104,8 @@ def undo_steps(steps: Sequence[Step[C]], context: C) -> tuple[UndoFailure, ...]:
         except Exception as error:
             logger.exception("Undo of step %s failed; reconciliation will return what it left", step.name)
             failures.append(UndoFailure(step.name, error))
+            if step.holds:
+                break
     return tuple(failures)
 
 

@@ -87,6 +87,25 @@ def test_a_server_deleted_while_it_is_built_is_gone_and_its_device_is_free(launc
     cloud.until(lambda: cloud.sql("SELECT state FROM builds WHERE kind = 'build'") == [("failed",)], "the build ended")
 
 
+def test_a_guest_that_can_not_be_stopped_keeps_what_it_has_and_starts_nowhere_else(launch: Launch) -> None:
+    """Its build fails once it runs, and the hypervisor can't get rid of it: its devices are in use."""
+    stuck = {"error": "Failed to terminate process 77 with SIGKILL: Device or resource busy", "times": 2}
+    slow = {"simulate": {"delay": {"start_domain": 1.0}, "fail": {"destroy_domain": stuck}}}
+    cloud = launch(fleet(host("h1", [gpu(1)], **slow), host("h2", [gpu(1)], **slow)))
+    server_id = cloud.boot(gpu_flavor(cloud))
+    cloud.until(lambda: cloud.sql("SELECT id FROM builds WHERE step = 'start'"), "the guest starts")
+    cloud.delete(server_id)
+    cloud.wait(server_id, "ERROR")
+    name = str(cloud.show(server_id)["OS-EXT-SRV-ATTR:host"])
+    (domain,) = cloud.domains(name).values()
+    assert domain["held"] == cloud.owned(server_id) == ["0000:01:00.0"]
+    cloud.update_resources(name)
+    assert cloud.show(server_id)["status"] == "ERROR"
+    cloud.delete(server_id)
+    cloud.wait_gone(server_id)
+    assert (cloud.statuses(), cloud.domains(name)) == (["available"] * 2, {})
+
+
 def test_a_device_is_free_as_soon_as_its_guest_is_gone_f27(launch: Launch) -> None:
     cloud = launch(fleet(host("h1", [gpu(1)])))
     flavor = gpu_flavor(cloud)

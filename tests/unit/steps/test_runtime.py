@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,6 +49,15 @@ def test_an_undo_that_fails_is_reported_and_the_others_still_run() -> None:
     with pytest.raises(StepFailed) as failed:
         run_steps([step("a"), step("b", undo_fails=True), step("c", fails=True)], log, record=lambda name: None)
     assert log[-3:] == ["undo c", "undo b", "undo a"]
+    assert [left.step for left in failed.value.left] == ["b"]
+
+
+def test_what_a_step_holds_that_can_not_be_undone_is_not_taken_from_it() -> None:
+    log: Log = []
+    holding = replace(step("b", undo_fails=True), holds=True)
+    with pytest.raises(StepFailed) as failed:
+        run_steps([step("a"), holding, step("c", fails=True)], log, record=lambda name: None)
+    assert log[-2:] == ["undo c", "undo b"]
     assert [left.step for left in failed.value.left] == ["b"]
 
 
