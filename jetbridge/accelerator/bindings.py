@@ -95,10 +95,18 @@ class ServerBindings:
             return server_arqs.of_server(conn, server)
 
     def drop(self, server: str) -> bool:
-        """Delete all requests of a server; False: some are still there, or may be, and reconciliation deletes them. Raises nothing."""
+        """Delete all requests of a server; False: some are still there, or may be, and reconciliation deletes them. Nothing is
+        deleted while its guest may have something of them (see ``guest_gone``). Raises nothing."""
         rows = self.of_server(server)
         if not rows:
             return True
+        if any(row.attach_type is not None for row in rows):
+            logger.warning(
+                "Accelerator requests of server %s stay: its guest may run with what they gave",
+                server,
+                extra={"server": server},
+            )
+            return False
         try:
             gone = self._delete(server, rows)
         except JetbridgeError as error:
@@ -111,6 +119,10 @@ class ServerBindings:
             return False
         self.database.write(lambda conn: server_arqs.forget(conn, [row.id for row in gone]))
         return len(gone) == len(rows)
+
+    def guest_gone(self, server: str) -> None:
+        """The server's guest isn't there any more, so that what it had can be given to others."""
+        self.database.write(lambda conn: server_arqs.note_returned(conn, server, now=self.now()))
 
     def _delete(self, server: str, rows: Sequence[ServerArq]) -> list[ServerArq]:
         """Those of which nothing is left."""

@@ -7,11 +7,11 @@ PCI devices do: so that a card and its virtual functions are given once, whichev
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jetbridge.accelerator.profile import check_profile, devices_of
-from jetbridge.db import accelerators, arqs, compute_nodes, device_profiles, pci_devices, server_arqs, servers
+from jetbridge.db import accelerators, arqs, compute_nodes, device_profiles, pci_devices, server_arqs
 from jetbridge.db.clock import utcnow
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
@@ -25,7 +25,6 @@ from jetbridge.model.accelerator import (
     DeviceProfile,
 )
 from jetbridge.model.context import RequestContext
-from jetbridge.model.server import TaskState
 
 logger = logging.getLogger(__name__)
 
@@ -188,37 +187,27 @@ class AcceleratorService:
 
     def delete(self, context: RequestContext, uuids: Sequence[str]) -> None:
         """Delete requests; those that are there are deleted even if others aren't. Raises ``NotFound`` for those at the end, and
-        ``Forbidden`` for one that is bound, unless a service asks, ``Conflict`` while its server has it (nothing is deleted then)."""
+        ``Forbidden`` for one that is bound, unless a service asks, ``Conflict`` while a guest may have it (nothing is deleted then)."""
         with self._database.read() as conn:
             for uuid in uuids:
-                try:
-                    arq = arqs.get(conn, uuid, project_id=_sees(context))
-                except NotFound:
-                    continue
-                if arq.instance_uuid is not None:
-                    _require_service(
-                        context, f"delete accelerator request {uuid}, which server {arq.instance_uuid} has"
-                    )
-                    _refuse_in_use(conn, arq.instance_uuid, [uuid])
+                _check_delete(conn, context, uuid)
         missing = [
             uuid
             for uuid in uuids
-            if not self._database.write(
-                lambda conn, uuid=uuid: _delete(conn, uuid, _sees(context))  # type: ignore[misc]
-            )
+            if not self._database.write(lambda conn, uuid=uuid: _delete(conn, uuid, context))  # type: ignore[misc]
         ]
         if missing:
             raise NotFound(noun="Accelerator request", key=", ".join(missing))
 
     def delete_of_server(self, context: RequestContext, instance_uuid: str) -> None:
-        """All requests of a server; none: nothing happens. Raises ``Forbidden``, and ``Conflict`` while the server has them."""
+        """All requests of a server; none: nothing happens. Raises ``Forbidden``, and ``Conflict`` while its guest may have one of them."""
         _require_service(context, "delete a server's accelerator requests")
         with self._database.read() as conn:
             mine = arqs.listing(conn, instance_uuid=instance_uuid)
-            if mine:
-                _refuse_in_use(conn, instance_uuid, [arq.uuid for arq in mine])
+            for arq in mine:
+                _check_delete(conn, context, arq.uuid)
         for arq in mine:
-            self._database.write(lambda conn, arq=arq: _delete(conn, arq.uuid, None))  # type: ignore[misc]
+            self._database.write(lambda conn, arq=arq: _delete(conn, arq.uuid, context))  # type: ignore[misc]
 
 
 # --- who may do what ---
@@ -239,15 +228,24 @@ def _require_service(context: RequestContext, what: str) -> None:
         raise Forbidden(f"Policy doesn't allow to {what}: it needs the role {SERVICE_ROLE}, use the Compute API.")
 
 
-def _refuse_in_use(conn: Connection, instance_uuid: str | None, uuids: Iterable[str]) -> None:
+def _check_delete(conn: Connection, context: RequestContext, uuid: str) -> Arq | None:
+    """The request, if the caller sees it and may delete it now. Raises ``Forbidden``, ``Conflict``."""
+    try:
+        arq = arqs.get(conn, uuid, project_id=_sees(context))
+    except NotFound:
+        return None
+    if arq.instance_uuid is not None:
+        _require_service(context, f"delete accelerator request {uuid}, which server {arq.instance_uuid} has")
+        _refuse_in_use(conn, uuid)
+    return arq
+
+
+def _refuse_in_use(conn: Connection, uuid: str) -> None:
     """Whoever asks, and whatever roles: a device whose guest may run is nobody else's. What somebody bound to a server by hand is not in
     its guest. Raises ``Conflict``."""
-    server = servers.get_many(conn, [instance_uuid]).get(instance_uuid) if instance_uuid else None
-    if server is None or server.compute_node_id is None or server.launched_at is None:
-        return
-    given = {arq.arq_uuid for arq in server_arqs.of_server(conn, server.uuid)}
-    if server.task_state is not TaskState.DELETING and not given.isdisjoint(uuids):
-        raise Conflict(f"Server {server.uuid} has its accelerator requests as long as it is there: delete the server")
+    server = server_arqs.guest_of(conn, uuid)
+    if server is not None:
+        raise Conflict(f"Server {server} has its accelerator requests as long as it is there: delete the server")
 
 
 # --- binding, inside one transaction ---
@@ -265,7 +263,8 @@ def _start(conn: Connection, bindings: Mapping[str, Binding | None]) -> None:
     for uuid, binding in bindings.items():
         arq = arqs.get(conn, uuid)
         if binding is None:
-            _refuse_in_use(conn, arq.instance_uuid, [uuid])
+            _lock_host(conn, arq)
+            _refuse_in_use(conn, uuid)
             continue
         started = arqs.change(
             conn,
@@ -332,25 +331,32 @@ def _unbind(conn: Connection, uuid: str) -> None:
     arqs.change(conn, uuid, ArqState.UNBOUND, hostname=None, device_rp_uuid=None, instance_uuid=None)
 
 
-def _delete(conn: Connection, uuid: str, project_id: str | None) -> bool:
-    """False: there is none."""
-    try:
-        arq = arqs.get(conn, uuid, project_id=project_id)
-    except NotFound:
+def _delete(conn: Connection, uuid: str, context: RequestContext) -> bool:
+    """False: there is none. Since it was looked at it may have been bound, and put into a guest: it is asked again."""
+    arq = _check_delete(conn, context, uuid)
+    if arq is None:
         return False
+    _lock_host(conn, arq)
+    _refuse_in_use(conn, uuid)
     _give_back(conn, arq)
     return arqs.delete(conn, uuid)
+
+
+def _lock_host(conn: Connection, arq: Arq) -> int | None:
+    """The id of the host that has the request's handle, locked: whether a guest gets it is decided before or after, not meanwhile."""
+    if arq.handle is None:
+        return None
+    for each in accelerators.listing(conn, hostname=arq.hostname):
+        if each.id == arq.handle.accelerator_id:
+            compute_nodes.lock(conn, each.compute_node_id)
+            return each.compute_node_id
+    return None
 
 
 def _give_back(conn: Connection, arq: Arq) -> None:
     if arq.handle is None:
         return
-    accelerator = next(
-        (each for each in accelerators.listing(conn, hostname=arq.hostname) if each.id == arq.handle.accelerator_id),
-        None,
-    )
-    if accelerator is not None:
-        compute_nodes.lock(conn, accelerator.compute_node_id)
+    host = _lock_host(conn, arq)
     accelerators.give_back(conn, arq.uuid, now=utcnow())
-    if accelerator is not None:
-        accelerators.mark_relatives(conn, accelerator.compute_node_id)
+    if host is not None:
+        accelerators.mark_relatives(conn, host)

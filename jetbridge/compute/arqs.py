@@ -13,7 +13,7 @@ from jetbridge.accelerator.ports import binding_profile
 from jetbridge.accelerator.profile import PROFILE
 from jetbridge.compute.domain import device_reports
 from jetbridge.compute.host import AgentHost, about
-from jetbridge.db import accelerators, builds, server_arqs, servers
+from jetbridge.db import accelerators, builds, compute_nodes, server_arqs, servers
 from jetbridge.db.connection import Connection
 from jetbridge.errors import AcceleratorRequestOpFailed, BuildAborted, HypervisorError, JetbridgeError
 from jetbridge.model.accelerator import ArqState, AttachType, ServerArq
@@ -55,11 +55,7 @@ def attach_accelerators(
         identity = _identity(server, arq, reports)
         if row.port_id is not None:
             _check_port(server, row.port_id, arq)
-        host.database.write(
-            lambda conn, arq=arq, identity=identity: server_arqs.note_attached(  # type: ignore[misc]
-                conn, arq.uuid, str(arq.attach_type), arq.attach_info, arq.handle_uuid, identity, now=host.now()
-            )
-        )
+        _note_attached(host, server, arq, identity)
     _make_mdevs(host, context, server)
 
 
@@ -69,6 +65,7 @@ def drop_accelerators(host: AgentHost, context: RequestContext | None, server_uu
     rows = _rows(host, server_uuid)
     if not rows:
         return True
+    host.bindings.guest_gone(server_uuid)
     _remove_mdevs(host, context, rows)
     return host.bindings.by(host.source, context, server_uuid).drop(server_uuid)
 
@@ -143,6 +140,22 @@ def _resolved(
 # --- what a guest gets ---
 
 
+def _note_attached(host: AgentHost, server: Server, arq: BoundArq, identity: str | None) -> None:
+    """From here on our own service takes the handle from nobody. Raises ``BuildAborted`` where it has done so since it was asked."""
+
+    def write(conn: Connection) -> None:
+        if server.compute_node_id is not None:
+            compute_nodes.lock(conn, server.compute_node_id)
+        handle = accelerators.handle(conn, arq.handle_uuid) if arq.handle_uuid else None
+        if handle is not None and handle.arq_uuid != arq.uuid:
+            raise BuildAborted(server=server.uuid, reason=f"accelerator request {arq.uuid} was deleted or unbound")
+        server_arqs.note_attached(
+            conn, arq.uuid, str(arq.attach_type), arq.attach_info, arq.handle_uuid, identity, now=host.now()
+        )
+
+    host.database.write(write)
+
+
 def _check_complete(server: Server, rows: Sequence[ServerArq]) -> None:
     """Raises ``BuildAborted`` for a flavor or a port whose device profile has no requests: never silently no device."""
     have = {row.port_id for row in rows}
@@ -204,11 +217,7 @@ def _make_mdevs(host: AgentHost, context: RequestContext, server: Server) -> Non
 
 
 def _remove_mdevs(host: AgentHost, context: RequestContext | None, rows: Sequence[ServerArq]) -> None:
-    ours = {
-        row.handle_uuid
-        for row in rows
-        if row.attach_type == AttachType.MDEV and row.handle_uuid and _is_ours(host, row.handle_uuid)
-    }
+    ours = {row.handle_uuid for row in rows if row.handle_uuid and _is_ours(host, row.handle_uuid)}
     if not ours:
         return
     for uuid, name in _mdevs(host):

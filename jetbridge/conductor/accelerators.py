@@ -102,5 +102,6 @@ def drop_strays(database: Database, bindings: ServerBindings) -> int:
             strays.discard(row.instance_uuid)
     for server_uuid in sorted(strays):
         logger.warning("Server %s has no build, and accelerator requests: deleting them", server_uuid)
+        bindings.guest_gone(server_uuid)
         bindings.drop(server_uuid)
     return len(strays)

@@ -94,6 +94,18 @@ def note_attached(
     )
 
 
+def note_returned(conn: Connection, instance_uuid: str, *, now: datetime | None = None) -> None:
+    """The server's guest is gone: what it was given for its requests is in no guest any more. Which mediated device it was stays."""
+    query = server_arqs.update().where(_t.instance_uuid == instance_uuid, _t.attach_type.is_not(None))
+    conn.execute(query.values(attach_type=None, updated_at=now or utcnow()))
+
+
+def guest_of(conn: Connection, arq_uuid: str) -> str | None:
+    """The server whose guest may have what the request was given."""
+    query = sa.select(_t.instance_uuid).where(_t.arq_uuid == arq_uuid, _t.attach_type.is_not(None))
+    return conn.execute(query).scalar()
+
+
 def forget(conn: Connection, ids: Collection[int]) -> None:
     """Requests that no longer exist."""
     if ids:

@@ -130,7 +130,8 @@ class ServerArq:
     """What we know of a server's accelerator request, whoever's service keeps it. ``arq_uuid`` None: it was about to be created.
 
     ``requester_id`` is that of its request group; ``port_id`` of the port that asked; ``event`` how its binding ended, as the service told;
-    ``attach_type`` and ``attach_info`` what it gave; ``identity`` the function found there (address and ids)."""
+    ``attach_type`` and ``attach_info`` what it gave, the first only as long as a guest may have it; ``identity`` the function found
+    there (address and ids)."""
 
     instance_uuid: str
     build_id: int

@@ -109,6 +109,22 @@ def test_f19_when_the_second_binding_fails_all_are_given_back(stage: Stage) -> N
     assert stage.nothing_left()
 
 
+def test_nothing_is_deleted_while_a_guest_may_have_some_of_it(stage: Stage) -> None:
+    """As when a build is given back whose guest could not be stopped."""
+    server = new_id()
+    (row, _) = stage.bindings.create(server, 1, "physics", [Wanted("infer")])
+    one, two = stage.providers
+    stage.bindings.bind(server, "gpu1", {"device_profile_0": [one], "device_profile_1": [two]})
+    assert row.arq_uuid is not None
+    given = row.arq_uuid
+    stage.database.write(lambda conn: server_arqs.note_attached(conn, given, "PCI", {}, new_id(), None))
+    assert not stage.bindings.drop(server)
+    assert {arq.state.value for arq in stage.service.list(OWNER)} == {"Bound"}
+    stage.bindings.guest_gone(server)
+    assert stage.bindings.drop(server)
+    assert stage.nothing_left()
+
+
 def test_case_118_a_group_without_a_provider_binds_nothing(stage: Stage) -> None:
     server = new_id()
     stage.bindings.create(server, 1, "physics", [Wanted("infer")])

@@ -237,19 +237,28 @@ def test_an_owner_deletes_what_is_not_bound(stage: Stage) -> None:
     assert stage.service.list(ANN) == ()
 
 
-def test_what_a_server_has_is_taken_away_by_nobody(stage: Stage) -> None:
+def given(stage: Stage, task: TaskState | None) -> tuple[Arq, str]:
+    """A request that a server's guest has, or is about to have; answers the server, too."""
     (card,) = stage.declare(report("0000:3b:00.0"))
     (arq,) = stage.arqs(ANN)
 
     def boot(conn: Connection) -> str:
-        made = servers.create(conn, server("s1", launched_at=utcnow()))
+        made = servers.create(conn, server("s1"))
         servers.place(conn, made.uuid, "gpu1", "gpu1", stage.node_id)
+        servers.update(conn, made.uuid, task_state=task)
+        server_arqs.insert(conn, [ServerArq(made.uuid, 1, "infer", "physics", "device_profile_0", None, arq.uuid)])
         return made.uuid
 
     uuid_ = stage.database.write(boot)
-    known = ServerArq(uuid_, 1, "infer", "physics", "device_profile_0", None, arq.uuid)
-    stage.database.write(lambda conn: server_arqs.insert(conn, [known]))
     stage.bind([arq], [card.rp_uuid], uuid_)
+    stage.database.write(lambda conn: server_arqs.note_attached(conn, arq.uuid, "PCI", {}, new_id(), None))
+    return arq, uuid_
+
+
+@pytest.mark.parametrize("task", [TaskState.SPAWNING, None, TaskState.DELETING])
+def test_what_a_guest_may_have_is_taken_away_by_nobody(stage: Stage, task: TaskState | None) -> None:
+    """From before it is started until it is gone, not as long as the server is ACTIVE."""
+    arq, uuid_ = given(stage, task)
     for take in (
         lambda: stage.service.delete(SERVICE, [arq.uuid]),
         lambda: stage.service.delete_of_server(SERVICE, uuid_),
@@ -258,7 +267,7 @@ def test_what_a_server_has_is_taken_away_by_nobody(stage: Stage) -> None:
         with pytest.raises(Conflict, match="delete the server"):
             take()
     assert stage.state(arq) == "Bound"
-    stage.database.write(lambda conn: servers.update(conn, uuid_, task_state=TaskState.DELETING))
+    stage.database.write(lambda conn: server_arqs.note_returned(conn, uuid_))
     stage.service.delete_of_server(SERVICE, uuid_)
     assert stage.service.list(ADMIN) == ()
 

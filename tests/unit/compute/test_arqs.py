@@ -16,9 +16,9 @@ from jetbridge.compute.arqs import attach_accelerators, drop_accelerators, drop_
 from jetbridge.compute.domain import domain_xml, verify_devices
 from jetbridge.compute.host import AgentHost
 from jetbridge.config.settings import Settings
-from jetbridge.db import interfaces, server_arqs
+from jetbridge.db import accelerators, interfaces, server_arqs
 from jetbridge.errors import BuildAborted, DeviceIdentityMismatch
-from jetbridge.model.accelerator import ServerArq
+from jetbridge.model.accelerator import Accelerator, AttachHandle, AttachType, ServerArq
 from jetbridge.model.flavor import Flavor
 from jetbridge.model.server import NetworkRequest, Server
 from jetbridge.pci.port import VnicType
@@ -157,6 +157,28 @@ def test_a_request_that_is_gone_fails_the_build(stage: Stage) -> None:
     stage.arqs.pop()
     stage.host = replace(stage.host, settings=replace(stage.host.settings, arq_binding_timeout=1))
     with pytest.raises(BuildAborted, match="were not bound"):
+        stage.attach()
+
+
+def test_a_request_of_our_own_service_that_was_taken_back_since_it_was_asked_for_fails_the_build(stage: Stage) -> None:
+    """Its handle is the next server's by then."""
+    handle = AttachHandle(str(uuid.uuid4()), AttachType.PCI, "0000:02:00.0", {}, arq_uuid=str(uuid.uuid4()))
+    stage.arqs[1] = {**stage.arqs[1], "attach_handle_uuid": handle.uuid}
+    card = Accelerator(
+        uuid=str(uuid.uuid4()),
+        device_uuid=str(uuid.uuid4()),
+        compute_node_id=stage.server.compute_node_id or 1,
+        hostname="h1",
+        name="h1_accelerator_0000:02:00.0",
+        address="0000:02:00.0",
+        vendor_id="10de",
+        product_id="1eb8",
+        device_type="GPU",
+        resource_class="PGPU",
+        handles=(handle,),
+    )
+    stage.host.database.write(lambda conn: accelerators.save(conn, [card]))
+    with pytest.raises(BuildAborted, match="was deleted or unbound"):
         stage.attach()
 
 
