@@ -64,6 +64,7 @@ def openstack(cloud: Cloud) -> Iterator[OpenStack]:
         client.ok("flavor", "create", *size, "plain")
         client.ok("flavor", "create", *size, "--property", "pci_passthrough:alias=GPU:1", "gpu")
         client.ok("flavor", "create", *size, *near, "near")
+        client.ok("flavor", "create", *size, *near, "--property", "pci_passthrough:alias=GPU:1", "gpu-near")
         client.ok("flavor", "create", *size, *near, "--property", "hw:pci_numa_affinity_policy=required", "strict")
         yield client
 
@@ -126,6 +127,26 @@ def test_the_numa_policy_of_a_port_counts_before_the_flavor_s(
     fault = server["fault"]["message"]
     assert "policy required refuses devices without a NUMA node" in fault
     assert "2 devices match, on NUMA node unknown" in fault
+
+
+def test_a_port_that_is_put_in_gets_a_device_near_enough_to_where_the_guest_lies(
+    openstack: OpenStack, cloud: Cloud
+) -> None:
+    """The guest lies on node 0, with its GPU; the VFs of n1 have no node, those of n2 are near to node 1."""
+    words = ("--flavor", "gpu-near", "--image", cloud.image(), "--nic", "none", "s")
+    server = cloud.wait(openstack.json("server", "create", *words)["id"], "ACTIVE")["id"]
+    for network, policy, fits in (("n1", "legacy", True), ("n1", "required", False), ("n2", "legacy", False)):
+        port = make_port(openstack, network, f"--numa-policy-{policy}")
+        add = ("server", "add", "port", server, port)
+        if fits:
+            openstack.ok(*add)
+            assert len(cloud.owned(server)) == 2
+            continue
+        told = openstack.refused(*add)
+        assert "Failed to claim PCI device" in told
+        assert f"policy {policy} allows only the guest's NUMA node 0" in told
+    openstack.ok("server", "add", "port", server, make_port(openstack, "n2", "--numa-policy-preferred"))
+    assert len(cloud.owned(server)) == 3
 
 
 def test_networks_and_ports_are_listed_shown_and_deleted(openstack: OpenStack, cloud: Cloud) -> None:
