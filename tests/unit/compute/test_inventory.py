@@ -7,13 +7,14 @@ import logging
 
 import pytest
 
+from jetbridge.compute import tracker
 from jetbridge.compute.inventory import check_live_migratable, take_inventory
 from jetbridge.config.settings import Settings
 from jetbridge.db import compute_nodes, networks
 from jetbridge.errors import InvalidConfiguration, PciConfigInvalidSpec
 from jetbridge.pci.device import Condition
 from jetbridge.virt.connection import HypervisorVersion
-from tests.unit.compute.conftest import T4, Bench, MakeBench, reopened
+from tests.unit.compute.conftest import CONTEXT, T4, Bench, MakeBench, reopened, request
 from tests.unit.pci.build import specs
 
 GPUS = [{"address": f"0000:{bus:02x}:00.0", **T4} for bus in range(1, 5)]
@@ -133,6 +134,27 @@ def test_f14_shadowed_and_misspelt_lines_are_told_at_start_only(
     caplog.clear()
     take_inventory(host.host)
     assert caplog.text == ""
+
+
+def test_case_66_a_device_that_vanishes_in_use_is_told_once_and_again_at_each_start(
+    bench: MakeBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = bench(devices=GPUS[:1])
+    server = host.server(request())
+    tracker.claim(host.host, CONTEXT, server.uuid, host.selection())
+    host.change({"devices": []})
+    told = []
+    for starting in (False, False, True, False):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            take_inventory(host.host, starting=starting)
+        told.append(
+            caplog.text.count(f"0000:01:00.0 [10de:1eb8] is claimed by server {server.uuid}, and the host doesn't")
+        )
+    assert told == [1, 0, 1, 0]
+    assert [device.instance_uuid for device in host.devices().values()] == [server.uuid]
+    tracker.release(host.host, CONTEXT, server.uuid, host.node_id)
+    assert host.devices() == {}
 
 
 def test_a_line_that_cannot_be_read_raises_and_changes_nothing(bench: MakeBench) -> None:
