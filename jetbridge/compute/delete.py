@@ -118,7 +118,7 @@ def delete_server(host: AgentHost, context: RequestContext, server: Server, comp
     except StepFailed as failed:
         reason = str(failed)
         host.database.write(lambda conn: builds.fail(conn, build.id, reason, now=host.now()))
-        operation_failed(host, context, server.uuid, failed.cause, to_error=True)
+        operation_failed(host, context, server.uuid, failed.cause, to_error=True, of_delete=True)
         return
     host.database.write(lambda conn: builds.finish(conn, build.id, now=host.now()))
     logger.info("Server %s is gone from host %s", server.uuid, host.name, extra=about(context, server.uuid))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from jetbridge.compute import domain, nics, vgpus
 from jetbridge.compute.host import AgentHost, about
-from jetbridge.compute.record import action_event, operation_failed
+from jetbridge.compute.record import UNDELETED, action_event, operation_failed
 from jetbridge.db import servers
 from jetbridge.db.connection import Connection
 from jetbridge.errors import DeviceIdentityMismatch
@@ -114,7 +114,7 @@ def state_for(server: Server, info: DomainInfo | None, *, task_ended: bool) -> t
 
 def record_state(host: AgentHost, server: Server, info: DomainInfo | None, *, task_ended: bool) -> bool:
     """Write the states that fit the domain; whether that was news. ``task_ended``: the server's task ends with it; otherwise a server
-    on which somebody has begun a task is left alone."""
+    on which somebody has begun a task is left alone. One that is being deleted always is: who died then would forget the delete."""
     vm_state, power_state = state_for(server, info, task_ended=task_ended)
     if (server.vm_state, server.power_state) == (vm_state, power_state) and not (task_ended and server.task_state):
         return False
@@ -122,7 +122,13 @@ def record_state(host: AgentHost, server: Server, info: DomainInfo | None, *, ta
     def write(conn: Connection) -> bool:
         if task_ended:
             return servers.update(
-                conn, server.uuid, now=host.now(), task_state=None, vm_state=vm_state, power_state=power_state
+                conn,
+                server.uuid,
+                expected_task_states=UNDELETED,
+                now=host.now(),
+                task_state=None,
+                vm_state=vm_state,
+                power_state=power_state,
             )
         return servers.update(
             conn,

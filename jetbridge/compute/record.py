@@ -11,9 +11,12 @@ from jetbridge.db import actions, faults, servers
 from jetbridge.db.connection import Connection
 from jetbridge.errors import JetbridgeError
 from jetbridge.model.context import RequestContext
-from jetbridge.model.server import VmState
+from jetbridge.model.server import TaskState, VmState
 
 logger = logging.getLogger(__name__)
+
+UNDELETED = (None, *(state for state in TaskState if state is not TaskState.DELETING))
+"""The tasks that end with the operation that they are of."""
 
 
 @contextmanager
@@ -44,18 +47,33 @@ def action_event(host: AgentHost, context: RequestContext, server_uuid: str, eve
 
 
 def operation_failed(
-    host: AgentHost, context: RequestContext | None, server_uuid: str, error: Exception, *, to_error: bool
+    host: AgentHost,
+    context: RequestContext | None,
+    server_uuid: str,
+    error: Exception,
+    *,
+    to_error: bool,
+    of_delete: bool = False,
 ) -> None:
-    """Record the fault and end the task; ``to_error``: the server is in ERROR from now on, else it stays as it was."""
+    """Record the fault and end the task; ``to_error``: the server is in ERROR from now on, else it stays as it was. A server that somebody
+    began to delete meanwhile keeps that task, unless the delete is what failed."""
     message = error.message if isinstance(error, JetbridgeError) else f"{type(error).__name__}: {error}"
     code = error.http_status if isinstance(error, JetbridgeError) else 500
 
     def write(conn: Connection) -> None:
         faults.add(conn, server_uuid, code, message, host=host.name, now=host.now())
+        states = None if of_delete else UNDELETED
         if to_error:
-            servers.update(conn, server_uuid, task_state=None, vm_state=VmState.ERROR, now=host.now())
+            servers.update(
+                conn,
+                server_uuid,
+                expected_task_states=states,
+                task_state=None,
+                vm_state=VmState.ERROR,
+                now=host.now(),
+            )
         else:
-            servers.update(conn, server_uuid, task_state=None, now=host.now())
+            servers.set_task_state(conn, server_uuid, states, None, now=host.now())
 
     host.database.write(write)
     logger.error(
