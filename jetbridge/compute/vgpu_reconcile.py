@@ -130,7 +130,7 @@ def _tidy(
         return
     if not _mark(host, node_id, vgpu, State.REMOVING):
         return  # a server got it meanwhile
-    life.take_down(host, seen, vgpu)
+    life.take_down(host, look(host), vgpu)  # as it is now: a server may have had it made since, and be gone again
     host.database.write(lambda conn: vgpus.delete(conn, [vgpu.uuid]))
 
 

@@ -17,7 +17,7 @@ from jetbridge.mdev.choice import Wanted
 from jetbridge.mdev.config import TypeOptions
 from jetbridge.mdev.values import State, Vgpu
 from jetbridge.model.server import Server
-from jetbridge.virt.connection import HypervisorEvent
+from jetbridge.virt.connection import DomainInfo, HypervisorEvent
 from tests.unit.compute.conftest import CONTEXT, Bench, MakeBench
 from tests.unit.compute.vgpu_hosts import (
     CARD,
@@ -51,6 +51,26 @@ def test_after_a_restart_of_the_host_everything_comes_back(bench: MakeBench) -> 
     vgpus.make(host.host, CONTEXT, server.uuid)
     assert carried(host, 1) == "558"
     assert vendor.address == "0000:65:00.1"
+
+
+def test_an_mdev_that_is_made_and_let_go_under_a_pass_is_not_left_behind(
+    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = bench(devices=[WHOLE], settings=settings("nvidia-222"))
+    listed = simulated(host).domains
+
+    waiting = [claim(host, ONE)[0]]
+
+    def domains() -> list[DomainInfo]:
+        if waiting:  # the pass has looked at what exists, and not yet at what is written down
+            vgpus.make(host.host, CONTEXT, waiting[0].uuid)
+            delete(host, waiting.pop())
+        return listed()
+
+    monkeypatch.setattr(simulated(host), "domains", domains)
+    reconcile_vgpus(host.host, host.node_id)
+    assert not waiting
+    assert set(existing(host)) == {vgpu.uuid for vgpu in ours(host)}
 
 
 @pytest.mark.parametrize("lost", ["stopped", "gone"])
