@@ -137,7 +137,9 @@ def _activate(build: BuildContext) -> BuildContext:
             now=now,
         )
         if not active:
-            raise BuildAborted(server=uuid, reason=_why_unwanted(servers.get(conn, uuid)) or "it is in another task")
+            raise BuildAborted(
+                server=uuid, reason=_why_unwanted(*servers.states(conn, uuid)) or "it is in another task"
+            )
         if not builds.finish(conn, build.build_id, now=now):
             raise BuildAborted(server=uuid, reason="its build was declared dead")
         actions.finish_event(conn, uuid, build.context.request_id, EVENT, now=now)
@@ -222,15 +224,19 @@ def _record(host: AgentHost, build: Build, step: str) -> None:
 
 
 def _check_wanted(build: BuildContext) -> None:
-    unwanted = _why_unwanted(_server(build))
+    with build.host.database.read() as conn:
+        try:
+            unwanted = _why_unwanted(*servers.states(conn, build.server.uuid))
+        except ServerNotFound:
+            unwanted = "it was deleted"
     if unwanted is not None:
         raise BuildAborted(server=build.server.uuid, reason=unwanted)
 
 
-def _why_unwanted(server: Server) -> str | None:
-    if server.task_state is TaskState.DELETING:
+def _why_unwanted(vm_state: VmState, task_state: TaskState | None) -> str | None:
+    if task_state is TaskState.DELETING:
         return "it is being deleted"
-    if server.vm_state is VmState.ERROR:
+    if vm_state is VmState.ERROR:
         return "this host was silent for so long that it was given up"
     return None
 

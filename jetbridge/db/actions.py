@@ -17,6 +17,23 @@ from jetbridge.errors import NotFound
 _a = instance_actions.c
 _e = instance_actions_events.c
 
+# Built once, for what every boot and delete writes: to build a statement takes SQLAlchemy longer than to run it.
+_AT: sa.BindParameter[Any] = sa.bindparam("at")
+_ACTION_ID = sa.select(sa.func.max(_a.id)).where(
+    _a.instance_uuid == sa.bindparam("server"), _a.request_id == sa.bindparam("request")
+)
+_START_EVENT = instance_actions_events.insert()
+_NEWEST_EVENT = sa.select(sa.func.max(_e.id)).where(
+    _e.action_id == sa.bindparam("b_action"), _e.event == sa.bindparam("of")
+)
+_END_EVENT = (
+    instance_actions_events.update()
+    .where(_e.id == sa.bindparam("newest"))
+    .values(finish_time=_AT, result=sa.bindparam("how"), details=sa.bindparam("why"))
+)
+_TOUCH = instance_actions.update().where(_a.id == sa.bindparam("b_action")).values(updated_at=_AT)
+_FAIL = _TOUCH.values(message="Error")
+
 
 @dataclass(frozen=True)
 class Action:
@@ -145,8 +162,8 @@ def start_event(
     if action_id is None:
         return
     at = now or utcnow()
-    conn.execute(instance_actions_events.insert().values(action_id=action_id, event=event, start_time=at, host=host))
-    conn.execute(instance_actions.update().where(_a.id == action_id).values(updated_at=at))
+    conn.execute(_START_EVENT, {"action_id": action_id, "event": event, "start_time": at, "host": host})
+    conn.execute(_TOUCH, {"b_action": action_id, "at": at})
 
 
 def finish_event(
@@ -164,18 +181,10 @@ def finish_event(
     if action_id is None:
         return
     at = now or utcnow()
-    newest = sa.select(sa.func.max(_e.id)).where(_e.action_id == action_id, _e.event == event)
-    newest_id = conn.execute(newest).scalar()
+    newest_id = conn.execute(_NEWEST_EVENT, {"b_action": action_id, "of": event}).scalar()
     if newest_id is not None:
-        conn.execute(
-            instance_actions_events.update()
-            .where(_e.id == newest_id)
-            .values(finish_time=at, result=result, details=details)
-        )
-    values: dict[str, Any] = {"updated_at": at}
-    if result == "Error":
-        values["message"] = "Error"
-    conn.execute(instance_actions.update().where(_a.id == action_id).values(values))
+        conn.execute(_END_EVENT, {"newest": newest_id, "at": at, "how": result, "why": details})
+    conn.execute(_FAIL if result == "Error" else _TOUCH, {"b_action": action_id, "at": at})
 
 
 def of_server(conn: Connection, instance_uuid: str, *, limit: int | None = None) -> tuple[Action, ...]:
@@ -206,8 +215,7 @@ def events_of(conn: Connection, action_ids: Sequence[int]) -> dict[int, tuple[Ac
 
 
 def _action_id(conn: Connection, instance_uuid: str, request_id: str) -> int | None:
-    query = sa.select(sa.func.max(_a.id)).where(_a.instance_uuid == instance_uuid, _a.request_id == request_id)
-    found: int | None = conn.execute(query).scalar()
+    found: int | None = conn.execute(_ACTION_ID, {"server": instance_uuid, "request": request_id}).scalar()
     return found
 
 

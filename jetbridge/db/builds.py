@@ -18,6 +18,14 @@ from jetbridge.model.verdict import Selection
 
 _t = builds.c
 
+# Built once, for what every step of every build writes: to build a statement takes SQLAlchemy longer than to run it.
+_AT: sa.BindParameter[Any] = sa.bindparam("at")
+_SET_STEP = (
+    builds.update()
+    .where(_t.id == sa.bindparam("build"), _t.state == "running")
+    .values(step=sa.bindparam("to"), heartbeat=_AT, updated_at=_AT)
+)
+
 BuildState = Literal["running", "done", "failed"]
 
 RETURNED = "returned"
@@ -105,7 +113,7 @@ def running(conn: Connection, *, instance_uuid: str | None = None, host: str | N
 
 def set_step(conn: Connection, build_id: int, step: str, *, now: datetime | None = None) -> bool:
     """Say where a running build stands; also a sign of life. False: it isn't running any more (declared dead, or ended)."""
-    return _while_running(conn, build_id, now, step=step)
+    return conn.execute(_SET_STEP, {"build": build_id, "to": step, "at": now or utcnow()}).rowcount == 1
 
 
 def begin(conn: Connection, build_id: int, host: str, owner: str, step: str, *, now: datetime | None = None) -> bool:

@@ -20,6 +20,13 @@ from jetbridge.numa.topology import GuestTopology, HostTopology
 _t = compute_nodes.c
 _i = instances.c
 
+# Built once, for what every claim and every pass of the scheduler asks: to build a statement takes SQLAlchemy longer than to run it.
+_THIS = _t.id == sa.bindparam("node")
+_NEXT_GENERATION = compute_nodes.update().where(_THIS, _t.deleted == 0).values(generation=_t.generation + 1)
+_GENERATION = sa.select(_t.generation).where(_THIS)
+_GENERATIONS = sa.select(_t.id, _t.generation).where(_t.deleted == 0)
+_ONE = sa.select(compute_nodes).where(_THIS, _t.deleted == 0)
+
 
 @dataclass(frozen=True)
 class ComputeNode:
@@ -64,23 +71,20 @@ class Usage:
 def lock(conn: Connection, compute_node_id: int) -> int:
     """Serialise the host: the first statement of every transaction that changes its devices or its usage. Answers the new
     generation. Raises ``HostNotFound``."""
-    changed = conn.execute(
-        compute_nodes.update().where(_t.id == compute_node_id, _t.deleted == 0).values(generation=_t.generation + 1)
-    )
-    if changed.rowcount == 0:
+    if conn.execute(_NEXT_GENERATION, {"node": compute_node_id}).rowcount == 0:
         raise HostNotFound(host=compute_node_id)
-    return int(conn.execute(sa.select(_t.generation).where(_t.id == compute_node_id)).scalar_one())
+    return int(conn.execute(_GENERATION, {"node": compute_node_id}).scalar_one())
 
 
 def generations(conn: Connection) -> dict[int, int]:
     """Generation of every host by id: what moved since the last look."""
-    rows: Any = conn.execute(sa.select(_t.id, _t.generation).where(_t.deleted == 0)).all()
+    rows: Any = conn.execute(_GENERATIONS).all()
     return dict(rows)
 
 
 def get(conn: Connection, compute_node_id: int) -> ComputeNode:
     """Raises ``HostNotFound``."""
-    row = conn.execute(sa.select(compute_nodes).where(_t.id == compute_node_id, _t.deleted == 0)).first()
+    row = conn.execute(_ONE, {"node": compute_node_id}).first()
     if row is None:
         raise HostNotFound(host=compute_node_id)
     return _node(row, host_topology_from_text(row.numa_topology))

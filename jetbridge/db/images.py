@@ -16,6 +16,8 @@ from jetbridge.model.image import Image, ImageStatus, Visibility
 
 _t = images.c
 
+_ONE = sa.select(images).where(_t.id == sa.bindparam("image"))
+
 
 def insert(conn: Connection, image: Image) -> None:
     """Raises ``Conflict`` when the id is taken."""
@@ -26,7 +28,7 @@ def insert(conn: Connection, image: Image) -> None:
 
 def get(conn: Connection, image_id: str) -> Image:
     """Raises ``NotFound``."""
-    row = conn.execute(sa.select(images).where(_t.id == image_id)).first()
+    row = conn.execute(_ONE, {"image": image_id}).first()
     if row is None:
         raise NotFound(f"No image found with ID {image_id}")
     return _image(row)

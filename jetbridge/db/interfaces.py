@@ -10,7 +10,7 @@ from typing import Any, Literal, TypedDict, Unpack
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from jetbridge.db.batches import batches
+from jetbridge.db.batches import Rows
 from jetbridge.db.clock import utcnow
 from jetbridge.db.codec import canonical, decoded
 from jetbridge.db.tables import virtual_interfaces
@@ -18,6 +18,8 @@ from jetbridge.model.server import NetworkRequest
 from jetbridge.pci.port import VnicType
 
 _t = virtual_interfaces.c
+
+_OF_SERVERS = Rows(sa.select(virtual_interfaces).order_by(_t.id), _t.instance_uuid)
 
 
 class Changes(TypedDict, total=False):
@@ -64,18 +66,15 @@ def add(
 def of_servers(conn: Connection, uuids: Sequence[str]) -> dict[str, tuple[NetworkRequest, ...]]:
     """By server, in order, without those that are still being put in; servers without any are left out."""
     found: dict[str, list[NetworkRequest]] = {}
-    for batch in batches(uuids):
-        query = sa.select(virtual_interfaces).where(_t.instance_uuid.in_(batch))
-        for row in conn.execute(query.order_by(_t.id)):
-            if row.task != "attach":
-                found.setdefault(row.instance_uuid, []).append(_nic(row))
+    for row in _OF_SERVERS.among(conn, uuids):
+        if row.task != "attach":
+            found.setdefault(row.instance_uuid, []).append(_nic(row))
     return {uuid: tuple(nics) for uuid, nics in found.items()}
 
 
 def of_server(conn: Connection, uuid: str) -> tuple[NetworkRequest, ...]:
     """All of them, in order, those being put in too."""
-    query = sa.select(virtual_interfaces).where(_t.instance_uuid == uuid).order_by(_t.id)
-    return tuple(_nic(row) for row in conn.execute(query))
+    return tuple(_nic(row) for row in _OF_SERVERS.among(conn, [uuid]))
 
 
 def of_host(conn: Connection, host: str) -> Mapping[str, tuple[NetworkRequest, ...]]:

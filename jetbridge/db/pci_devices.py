@@ -21,6 +21,16 @@ from jetbridge.pci.pool import Part, Pool, assembled
 
 _t = pci_devices.c
 
+# Built once, for what every claim asks: to build a statement takes SQLAlchemy longer than to run it.
+_OF_HOST = (
+    sa.select(pci_devices).where(_t.compute_node_id == sa.bindparam("node"), _t.deleted == 0).order_by(_t.address)
+)
+_OF_INSTANCE = (
+    sa.select(pci_devices)
+    .where(_t.instance_uuid == sa.bindparam("server"), _t.deleted == 0)
+    .order_by(_t.compute_node_id, _t.address)
+)
+
 
 @dataclass(frozen=True)
 class ListedDevice:
@@ -33,14 +43,12 @@ class ListedDevice:
 
 def of_host(conn: Connection, compute_node_id: int) -> list[PciDevice]:
     """All devices of a host, by address."""
-    query = sa.select(pci_devices).where(_t.compute_node_id == compute_node_id, _t.deleted == 0).order_by(_t.address)
-    return [_device(row) for row in conn.execute(query)]
+    return [_device(row) for row in conn.execute(_OF_HOST, {"node": compute_node_id})]
 
 
 def of_instance(conn: Connection, instance_uuid: str) -> list[PciDevice]:
     """The devices a server owns, by address."""
-    query = sa.select(pci_devices).where(_t.instance_uuid == instance_uuid, _t.deleted == 0)
-    return [_device(row) for row in conn.execute(query.order_by(_t.compute_node_id, _t.address))]
+    return [_device(row) for row in conn.execute(_OF_INSTANCE, {"server": instance_uuid})]
 
 
 def of_instances(conn: Connection, instance_uuids: Collection[str]) -> dict[str, list[PciDevice]]:

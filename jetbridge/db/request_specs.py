@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from jetbridge.db.batches import batches
+from jetbridge.db.batches import Rows
 from jetbridge.db.clock import utcnow
 from jetbridge.db.codec import canonical, decoded, flavor_from_json, flavor_to_json
 from jetbridge.db.tables import request_specs
@@ -23,6 +23,8 @@ from jetbridge.numa.serial import guest_topology_from_json, topology_to_json
 from jetbridge.pci.request import requests_from_json, requests_to_json
 
 _t = request_specs.c
+
+_SPECS = Rows(sa.select(_t.instance_uuid, _t.spec), _t.instance_uuid)
 
 
 def create(conn: Connection, spec: RequestSpec, *, now: datetime | None = None) -> None:
@@ -42,19 +44,16 @@ def save(conn: Connection, spec: RequestSpec, *, now: datetime | None = None) ->
 
 def get(conn: Connection, instance_uuid: str) -> RequestSpec:
     """Raises ``ServerNotFound``."""
-    text = conn.execute(sa.select(_t.spec).where(_t.instance_uuid == instance_uuid)).scalar()
-    if text is None:
+    found = get_many(conn, [instance_uuid])
+    if not found:
         raise ServerNotFound(server=instance_uuid)
-    return from_json(decoded(text))
+    return found[instance_uuid]
 
 
 def get_many(conn: Connection, instance_uuids: Iterable[str]) -> dict[str, RequestSpec]:
     """Those that exist, in the order asked for."""
     wanted = list(dict.fromkeys(instance_uuids))
-    found: dict[str, RequestSpec] = {}
-    for batch in batches(wanted):
-        query = sa.select(_t.instance_uuid, _t.spec).where(_t.instance_uuid.in_(batch))
-        found.update((row.instance_uuid, from_json(decoded(row.spec))) for row in conn.execute(query))
+    found = {row.instance_uuid: from_json(decoded(row.spec)) for row in _SPECS.among(conn, wanted)}
     return {uuid: found[uuid] for uuid in wanted if uuid in found}
 
 

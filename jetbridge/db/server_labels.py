@@ -8,19 +8,20 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from jetbridge.db.batches import batches
+from jetbridge.db.batches import Rows
 from jetbridge.db.tables import instance_metadata, tags
 
 _m = instance_metadata.c
+
+_METADATA = Rows(sa.select(_m.instance_uuid, _m.key, _m.value).order_by(_m.key), _m.instance_uuid)
+_TAGS = Rows(sa.select(tags.c.resource_id, tags.c.tag).order_by(tags.c.tag), tags.c.resource_id)
 
 
 def metadata_of(conn: Connection, uuids: Sequence[str]) -> dict[str, dict[str, str]]:
     """Metadata by server; servers without any are left out."""
     found: dict[str, dict[str, str]] = {}
-    for batch in batches(uuids):
-        query = sa.select(_m.instance_uuid, _m.key, _m.value).where(_m.instance_uuid.in_(batch)).order_by(_m.key)
-        for row in conn.execute(query):
-            found.setdefault(row.instance_uuid, {})[row.key] = row.value
+    for row in _METADATA.among(conn, uuids):
+        found.setdefault(row.instance_uuid, {})[row.key] = row.value
     return found
 
 
@@ -42,10 +43,8 @@ def delete_metadata(conn: Connection, uuid: str, key: str) -> bool:
 def tags_of(conn: Connection, uuids: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Tags by server, sorted; servers without any are left out."""
     found: dict[str, list[str]] = {}
-    for batch in batches(uuids):
-        query = sa.select(tags.c.resource_id, tags.c.tag).where(tags.c.resource_id.in_(batch))
-        for row in conn.execute(query.order_by(tags.c.tag)):
-            found.setdefault(row.resource_id, []).append(row.tag)
+    for row in _TAGS.among(conn, uuids):
+        found.setdefault(row.resource_id, []).append(row.tag)
     return {uuid: tuple(values) for uuid, values in found.items()}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import cache
 from typing import Any, TypedDict, Unpack
 
 import sqlalchemy as sa
@@ -128,15 +129,19 @@ def create(
 def get(conn: Connection, uuid: str, *, project_id: str | None = None, deleted_too: bool = False) -> Server:
     """``project_id``: only a server of this project (None: of any). What a writer gets stays as it is until it commits. Raises
     ``ServerNotFound``."""
-    query = _select_held(conn).where(_t.uuid == uuid)
-    if project_id is not None:
-        query = query.where(_t.project_id == project_id)
-    if not deleted_too:
-        query = query.where(_t.deleted == 0)
-    servers = _load(conn, query)
+    query = _one(held=is_writer(conn), of_project=project_id is not None, deleted_too=deleted_too)
+    servers = _load(conn, query, {"uuid": uuid} if project_id is None else {"uuid": uuid, "project_id": project_id})
     if not servers:
         raise ServerNotFound(server=uuid)
     return servers[0]
+
+
+def states(conn: Connection, uuid: str) -> tuple[VmState, TaskState | None]:
+    """The states of a living server. Raises ``ServerNotFound``."""
+    row = conn.execute(_STATES, {"uuid": uuid}).first()
+    if row is None:
+        raise ServerNotFound(server=uuid)
+    return VmState(row.vm_state), None if row.task_state is None else TaskState(row.task_state)
 
 
 def get_many(conn: Connection, uuids: Iterable[str]) -> dict[str, Server]:
@@ -144,7 +149,7 @@ def get_many(conn: Connection, uuids: Iterable[str]) -> dict[str, Server]:
     found: dict[str, Server] = {}
     wanted = list(dict.fromkeys(uuids))
     for batch in batches(wanted):
-        query = _select_held(conn).where(_t.uuid.in_(batch), _t.deleted == 0)
+        query = _select(held=is_writer(conn)).where(_t.uuid.in_(batch), _t.deleted == 0)
         found.update((server.uuid, server) for server in _load(conn, query))
     return {uuid: found[uuid] for uuid in wanted if uuid in found}
 
@@ -315,18 +320,27 @@ def _extra(conn: Connection, uuid: str) -> Row[Any]:
     return row
 
 
-def _select() -> Select[Any]:
-    return sa.select(instances, _x.flavor.label("flavor_json")).join(instance_extra, _x.instance_uuid == _t.uuid)
-
-
-def _select_held(conn: Connection) -> Select[Any]:
+def _select(*, held: bool = False) -> Select[Any]:
+    query = sa.select(instances, _x.flavor.label("flavor_json")).join(instance_extra, _x.instance_uuid == _t.uuid)
     # Writers run beside each other on PostgreSQL and MariaDB: of two that decide by the state of a server the second must see what the
     # first made of it.
-    return _select().with_for_update(of=instances) if is_writer(conn) else _select()
+    return query.with_for_update(of=instances) if held else query
 
 
-def _load(conn: Connection, query: Select[Any]) -> tuple[Server, ...]:
-    rows = conn.execute(query).all()
+# Built once, for what every boot and every poll asks: to build a statement takes SQLAlchemy longer than to run it.
+_STATES = sa.select(_t.vm_state, _t.task_state).where(_t.uuid == sa.bindparam("uuid"), _t.deleted == 0)
+
+
+@cache
+def _one(*, held: bool, of_project: bool, deleted_too: bool) -> Select[Any]:
+    query = _select(held=held).where(_t.uuid == sa.bindparam("uuid"))
+    if of_project:
+        query = query.where(_t.project_id == sa.bindparam("project_id"))
+    return query if deleted_too else query.where(_t.deleted == 0)
+
+
+def _load(conn: Connection, query: Select[Any], values: Mapping[str, str] | None = None) -> tuple[Server, ...]:
+    rows = conn.execute(query, values or {}).all()
     uuids = [row.uuid for row in rows]
     metadata = server_labels.metadata_of(conn, uuids)
     tags = server_labels.tags_of(conn, uuids)
