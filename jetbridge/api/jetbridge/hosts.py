@@ -16,7 +16,14 @@ from jetbridge.db import cleanings, compute_nodes, pci_devices, providers
 from jetbridge.db import services as service_rows
 from jetbridge.db.clock import utcnow
 from jetbridge.db.compute_nodes import ComputeNode
-from jetbridge.errors import Invalid, JetbridgeError, NotSupported, UnknownDestination
+from jetbridge.errors import (
+    Invalid,
+    JetbridgeError,
+    NotSupported,
+    PciConfigInvalidSpec,
+    PciDeviceWrongAddressFormat,
+    UnknownDestination,
+)
 from jetbridge.model.context import RequestContext
 from jetbridge.pci.address import PciAddress
 from jetbridge.pci.device import Status
@@ -100,9 +107,9 @@ def _add_devices(routes: APIRouter, services: ApiServices) -> None:
         by_hand = (body or {}).get("by_hand", False) if isinstance(body, dict | None) else None
         if not isinstance(by_hand, bool):
             raise Invalid(reason=f"by_hand={by_hand!r}: write true or false")
+        wanted = {"address": _address(address), "by_hand": by_hand}
         with services.database.read() as conn:
             compute_nodes.of_host(conn, host)
-        wanted = {"address": str(PciAddress.parse(address)), "by_hand": by_hand}
         return services.bus.call(context, "compute", "clean_device", wanted, source="api", server=host)
 
     @routes.get("/pools")
@@ -112,6 +119,15 @@ def _add_devices(routes: APIRouter, services: ApiServices) -> None:
             nodes = _by_name(compute_nodes.listing(conn)) if host is None else [compute_nodes.of_host(conn, host)]
             found = pci_devices.pools(conn, [node.id for node in nodes])
         return {"pools": [pool_view(node.host, pool) for node in nodes for pool in found.get(node.id, ())]}
+
+
+def _address(text: str) -> str:
+    try:
+        return str(PciAddress.parse(text))
+    except (PciDeviceWrongAddressFormat, PciConfigInvalidSpec):
+        raise Invalid(
+            reason=f"{text!r} is no PCI address: write domain:bus:slot.function, such as 0000:3b:00.0"
+        ) from None
 
 
 def _add_actions(routes: APIRouter, services: ApiServices) -> None:

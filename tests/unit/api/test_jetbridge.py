@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -83,6 +84,14 @@ def test_errors_are_json_with_code_and_message(door: Door, path: str, code: int,
     error = answer.json()["error"]
     assert error["code"]
     assert words in error["message"]
+
+
+@pytest.mark.parametrize("address", ["bogus", "0000:3b:zz.0", "10000:e1:00.0", "3b:00.0", "0000:3b:00.9", "\N{PILE OF POO}"])
+def test_an_address_that_is_none_is_refused_with_one_that_is(door: Door, address: str) -> None:
+    answer = door.post(f"/jetbridge/v1/hosts/h/devices/{quote(address)}/clean")
+    assert answer.status_code == 400
+    assert f"{address!r} is no PCI address" in answer.json()["error"]["message"]
+    assert "0000:3b:00.0" in answer.json()["error"]["message"]
 
 
 def test_reload_without_a_fleet_says_how_to_have_one(door: Door) -> None:
