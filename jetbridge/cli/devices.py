@@ -131,7 +131,8 @@ def clean(
 
     Runs the host's cleaner (\[pci]cleaner) once more. Without a cleaner, or with
     --by-hand, your word counts: the device is given at once, and what is
-    reserved of it in Placement is lowered.
+    reserved of it in Placement is lowered. A device that waits for no cleaning
+    stays as it is, which is told and no error.
 
     [bold]Examples[/bold]
 
@@ -148,5 +149,7 @@ def clean(
         print_json(answer)
     elif answer["state"] == "running":
         typer.echo("its cleaner runs: `jetbridge devices` tells how it goes")
+    elif answer["state"] == "not waiting":
+        typer.echo("it waits for no cleaning: nothing was done, `jetbridge devices` shows how it stands")
     else:
         typer.echo("it can be given to servers again")

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from jetbridge.compute.host import AgentHost
-from jetbridge.compute.one_time_use import cleaned
+from jetbridge.compute.one_time_use import cleaned, waits
 from jetbridge.db import cleanings, compute_nodes, pci_devices
 from jetbridge.db.cleanings import CUT, DONE, RUNNING, Cleaning
 from jetbridge.db.connection import Connection
@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 MARK = "JETBRIDGE_CLEANING"
 """In the command's environment, and so in that of all it starts: by it they are found again."""
+NOT_WAITING = "not waiting"
 LAST_LINES = 20
 LONGEST_OUTPUT = 4096
 
@@ -69,7 +70,7 @@ def clean(
     by_hand: bool,
 ) -> str:
     """An operator wants the device to be given again: the cleaner is started once more, or, ``by_hand`` or without a cleaner, the
-    operator's word counts. Answers the state of the cleaning. Raises ``NotFound``, ``Conflict``."""
+    operator's word counts. Answers the state of the cleaning, ``NOT_WAITING`` of a device that waits for none. Raises ``NotFound``, ``Conflict``."""
     with host.database.read() as conn:
         node = compute_nodes.of_host(conn, host.name)
     if host.settings.pci_cleaner is not None and not by_hand:
@@ -77,9 +78,11 @@ def clean(
             raise Conflict(reason=f"device {address} of host {host.name} is being cleaned already")
         return RUNNING
 
-    def write(conn: Connection) -> PciDevice:
+    def write(conn: Connection) -> PciDevice | None:
         compute_nodes.lock(conn, node.id)
         device = _free_device(host, conn, node.id, address)
+        if not waits(device):
+            return None
         now = host.now()
         if _running(conn, node.id, address):
             raise Conflict(reason=f"device {address} of host {host.name} is being cleaned: wait until that has ended")
@@ -88,6 +91,8 @@ def clean(
         return device
 
     device = host.database.write(write)
+    if device is None:
+        return NOT_WAITING
     logger.info("Device %s of host %s is clean: an operator says so", device.identity, host.name)
     changed()
     return DONE

@@ -64,6 +64,11 @@ def cleaned(device: PciDevice, *, reported: bool = False) -> PciDevice:
     return replace(_marked(device, CLEANED if has_mark else None), condition=condition)
 
 
+def waits(device: PciDevice) -> bool:
+    """Whether a free device has to be cleaned before it is given again: by its condition, or kept by Placement."""
+    return device.condition is Condition.CLEANING or device.extra_info.get(MARK) in (USED, RESERVED)
+
+
 def _marked(device: PciDevice, mark: str | None) -> PciDevice:
     extra = {name: value for name, value in device.extra_info.items() if name != MARK}
     return replace(device, extra_info=extra if mark is None else {**extra, MARK: mark})

@@ -112,6 +112,8 @@ def test_an_operator_says_that_it_is_clean(bench: MakeBench, tmp_path: Path, by_
     assert cleaning.clean(host, ADDRESS, now, lambda: told.append("changed"), by_hand=by_hand) == "done"
     assert (last(made).state, last(made).owner, condition(made)) == ("done", None, Condition.OK)
     assert told == ["changed"]
+    assert cleaning.clean(host, ADDRESS, now, lambda: told.append("again"), by_hand=by_hand) == "not waiting"
+    assert told == ["changed"]
 
 
 def test_what_can_not_be_cleaned(bench: MakeBench, tmp_path: Path) -> None:
