@@ -8,6 +8,7 @@ from jetbridge.api.guards import check_listen
 from jetbridge.config.fleet import Fleet
 from jetbridge.config.settings import Settings
 from jetbridge.db.engine import Database
+from jetbridge.errors import JetbridgeError
 from jetbridge.model.events import EventSink, no_events
 from jetbridge.pci.alias import parse_aliases
 from jetbridge.placement.session import GROUP as PLACEMENT
@@ -47,13 +48,18 @@ class AllInOne(Process):
     def _start(self) -> str:
         settings = self.settings
         check_listen(settings, self._listen)
+        embeds = not is_configured(settings, PLACEMENT)
+        if embeds and self._port and self._port == self._placement_port:
+            raise JetbridgeError(
+                f"--port and --placement-port are both {self._port}: give them different ones (without --placement-port it is 8778)"
+            )
         aliases = parse_aliases(settings.pci_alias, pci_in_placement=settings.pci_in_placement)
         self.state.take()
         self._undo.callback(self.state.release)
         self._open_log(self.state.log)
         server = HttpServer(self._listen, self._port)
         self._undo.callback(server.stop)
-        if not is_configured(settings, PLACEMENT):
+        if embeds:
             self.embedded = EmbeddedPlacement(
                 settings,
                 self.state.placement_database,

@@ -28,10 +28,12 @@ def bound(listen: str, port: int, instead: str) -> socket.socket:
         found.bind((listen, port))
     except OSError as error:
         found.close()
-        raise JetbridgeError(
-            f"Can't listen on {listen} port {port}: {error.strerror or error}. Give another {instead}"
-        ) from error
+        raise _refused(listen, port, error, instead) from error
     return found
+
+
+def _refused(listen: str, port: int, error: OSError, instead: str) -> JetbridgeError:
+    return JetbridgeError(f"Can't listen on {listen} port {port}: {error.strerror or error}. Give another {instead}")
 
 
 def reachable_at(listen: str, port: int) -> str:
@@ -92,10 +94,24 @@ class HttpServer:
         )
         server = _Server(config)
         self._server = server
-        self._thread = threading.Thread(target=server.run, kwargs={"sockets": [self._socket]}, name="http", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(server,), name="http", daemon=True)
         self._thread.start()
-        if not server.serving.wait(START_SECONDS):
+        ended_or_serves = server.serving.wait(START_SECONDS)
+        if server.failure is not None:
+            raise server.failure
+        if not ended_or_serves:
             raise JetbridgeError(f"The HTTP server did not start within {START_SECONDS:g} s; its log lines say why")
+
+    def _run(self, server: _Server) -> None:
+        try:
+            server.run(sockets=[self._socket])
+        except OSError as error:
+            if server.serving.is_set():
+                raise
+            # A socket that is bound and doesn't listen yet keeps nobody from its address.
+            server.failure = _refused(self._listen, self.port, error, "--listen or --port")
+        finally:
+            server.serving.set()
 
     def stop(self) -> None:
         """Finish the requests under way and close the address."""
@@ -109,6 +125,8 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.serving = threading.Event()
+        """Set too when it never will: ``failure`` says why."""
+        self.failure: JetbridgeError | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

@@ -279,6 +279,12 @@ def test_two_services_do_not_share_a_state_folder(tmp_path: Path, small_fleet: P
         pytest.param([], {"pci": {"device_spec": [{"vendor_id": "zz"}]}}, ["device_spec", "zz"], id="bad device_spec"),
         pytest.param(["--config-file", "/nowhere/nova.conf"], {}, ["/nowhere/nova.conf"], id="no configuration"),
         pytest.param(["--listen", "203.0.113.77"], {}, ["203.0.113.77"], id="not our address"),
+        pytest.param(
+            ["--port", "8778"],
+            {},
+            ["--port and --placement-port are both 8778", "different"],
+            id="Placement's own port",
+        ),
     ],
 )
 def test_up_refuses_to_start_with_one_line_that_says_why(

@@ -86,7 +86,9 @@ def test_errors_are_json_with_code_and_message(door: Door, path: str, code: int,
     assert words in error["message"]
 
 
-@pytest.mark.parametrize("address", ["bogus", "0000:3b:zz.0", "10000:e1:00.0", "3b:00.0", "0000:3b:00.9", "\N{PILE OF POO}"])
+@pytest.mark.parametrize(
+    "address", ["bogus", "0000:3b:zz.0", "10000:e1:00.0", "3b:00.0", "0000:3b:00.9", "\N{PILE OF POO}"]
+)
 def test_an_address_that_is_none_is_refused_with_one_that_is(door: Door, address: str) -> None:
     answer = door.post(f"/jetbridge/v1/hosts/h/devices/{quote(address)}/clean")
     assert answer.status_code == 400

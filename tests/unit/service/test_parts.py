@@ -7,13 +7,15 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 import yaml
+from fastapi import FastAPI
 
 from jetbridge.errors import JetbridgeError
-from jetbridge.service.http import HttpServer, leads_to
+from jetbridge.service.http import START_SECONDS, HttpServer, leads_to
 from jetbridge.service.logs import LineFormatter, log_to_file, stop_logging
 from jetbridge.service.statedir import StateDir, StateDirInUse, write_clouds
 from jetbridge.service.ticker import Ticker
@@ -126,6 +128,20 @@ def test_an_address_that_is_taken_says_which_and_what_to_do() -> None:
         port = other.getsockname()[1]
         with pytest.raises(JetbridgeError, match=rf"127.0.0.1 port {port}.*--port"):
             HttpServer("127.0.0.1", port)
+
+
+def test_an_address_that_is_taken_before_the_server_listens_ends_the_start_at_once() -> None:
+    """Two sockets may be bound to one address: the first to listen has it."""
+    server = HttpServer("127.0.0.1", 0)
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", server.port))
+        other.listen()
+        began = time.monotonic()
+        with pytest.raises(JetbridgeError, match=rf"port {server.port}: Address already in use.*--port"):
+            server.start(FastAPI())
+        assert time.monotonic() - began < START_SECONDS / 3
+    server.stop()
 
 
 @pytest.mark.parametrize(("listen", "host"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1")])
