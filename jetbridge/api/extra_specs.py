@@ -6,18 +6,23 @@ found only when somebody boots. The others are checked from 2.86 on, as the Comp
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, StringConstraints
 
+from jetbridge.accelerator.profile import PROFILE
 from jetbridge.api.fields import _storable
 from jetbridge.api.microversions import Version
 from jetbridge.errors import Invalid
 from jetbridge.pci.flavor import parse_alias_term
-from jetbridge.placement.groups import check_group_key
+from jetbridge.pci.words import nearest
+from jetbridge.placement.groups import GROUP_KINDS, GROUP_POLICY, check_group_key, is_group_key
+
+logger = logging.getLogger(__name__)
 
 ALIAS = "pci_passthrough:alias"
 CHECKED_SINCE = 86
@@ -86,6 +91,7 @@ KNOWN: Mapping[str, Rule] = {
     "hw:viommu_model": _words("intel", "smmuv3", "virtio", "auto"),
     "os:secure_boot": _words("required", "disabled", "optional"),
 }
+_NAMES = (*KNOWN, ALIAS, PROFILE, GROUP_POLICY)
 NUMBERED: Mapping[str, Rule] = {"hw:numa_cpus.": _CPUS, "hw:numa_mem.": _NUMBER}
 CLOSED_NAMESPACES = ("hw:", "os:", "pci_passthrough:")
 """Namespaces of which every name is known: another one is surely a typo. Others are the operator's own."""
@@ -103,16 +109,46 @@ def check_extra_specs(specs: Mapping[str, str], version: Version) -> None:
             _check(key, value)
 
 
-def _check(key: str, value: str) -> None:
-    rule = KNOWN.get(key)
+def misspelt(specs: Iterable[str]) -> list[str]:
+    """A sentence for each key that nobody reads and that looks like one that is read. Keys may be anything, so these are kept all the same."""
+    return [
+        f"extra spec {key} is not known and has no effect: did you mean {near}?"
+        for key in specs
+        if (near := _meant(key)) is not None
+    ]
+
+
+def warn_of_misspelt(flavor: str, specs: Iterable[str], request_id: str, server: str | None = None) -> None:
+    for text in misspelt(specs):
+        logger.warning("Flavor %s: %s", flavor, text, extra={"request_id": request_id, "server": server})
+
+
+def _meant(key: str) -> str | None:
+    """None: the key is known, or like none that is."""
+    if key in _NAMES or _rule(key) is not None or is_group_key(key):
+        return None
+    near = nearest(key, _NAMES, cutoff=0.85)
+    if near is not None:
+        return near
+    kind, colon, name = key.partition(":")
+    near = nearest(kind, GROUP_KINDS, cutoff=0.85) if colon else None
+    return f"{near}:{name}" if near else None
+
+
+def _rule(key: str) -> Rule | None:
     for prefix, numbered in NUMBERED.items():
         if key.startswith(prefix) and re.fullmatch(r"\d+", key.removeprefix(prefix), re.ASCII):
-            rule = numbered
+            return numbered
+    return KNOWN.get(key)
+
+
+def _check(key: str, value: str) -> None:
+    rule = _rule(key)
     if rule is None:
         if key.startswith(CLOSED_NAMESPACES):
-            raise Invalid(
-                f"Validation failed; extra spec {key!r} does not appear to be a valid extra spec: correct the name."
-            )
+            near = _meant(key)
+            fix = "correct the name" + (f": did you mean {near}?" if near else ".")
+            raise Invalid(f"Validation failed; extra spec {key!r} does not appear to be a valid extra spec: {fix}")
         return
     if not rule.fits(value):
         raise Invalid(f"Validation failed; invalid value {value!r} for extra spec {key!r}: write {rule.wanted}.")

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Response
 
 from jetbridge.api.call import Call, ComputeCall
-from jetbridge.api.extra_specs import SpecKey, SpecValue, check_extra_specs
+from jetbridge.api.extra_specs import SpecKey, SpecValue, check_extra_specs, warn_of_misspelt
 from jetbridge.api.fields import Body, Line
 from jetbridge.api.flavors import visible
 from jetbridge.db import flavors as db
@@ -63,6 +63,7 @@ def delete(flavor_id: str, key: str, call: ComputeCall) -> Response:
 def _set(call: Call, flavor_id: str, specs: dict[str, str]) -> None:
     check_extra_specs(specs, call.version)
     call.services.database.write(lambda conn: db.set_extra_specs(conn, flavor_id, specs))
+    warn_of_misspelt(flavor_id, specs, call.context.request_id)
 
 
 # --- access: which projects may use a flavor that isn't public ------------------------------------

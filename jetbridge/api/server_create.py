@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from jetbridge.api.call import Call
+from jetbridge.api.extra_specs import warn_of_misspelt
 from jetbridge.api.flavors import visible
 from jetbridge.api.server_profiles import port_groups, port_profiles, profile_groups
 from jetbridge.api.server_requests import (
@@ -107,7 +108,9 @@ def create(call: Call, planned: Plan) -> tuple[Server, ...]:
         of_nics = _requests_of_nics(call, planned)
         asked = requests + tuple(request for request in of_nics if request is not None)
         drafts.append((_server(call, planned, index, count, of_nics), asked, devices))
-    return call.services.database.write(lambda conn: tuple(_keep(call, conn, planned, *draft) for draft in drafts))
+    made = call.services.database.write(lambda conn: tuple(_keep(call, conn, planned, *draft) for draft in drafts))
+    warn_of_misspelt(planned.flavor.name, planned.flavor.extra_specs, call.context.request_id, made[0].uuid)
+    return made
 
 
 def _keep(

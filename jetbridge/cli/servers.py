@@ -119,6 +119,7 @@ def explanation(answer: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
     lines = [(f"{answer['name']} ({answer['server']}): {answer['vm_state']}{place}", "bold")]
     if answer["fault"]:
         lines.append((f"fault: {answer.get('details') or answer['fault']}", "red"))  # the details are the whole message
+    lines += [(f"warning: {text}", "yellow") for text in answer.get("warnings", ())]
     attempt = None
     for verdict in answer["verdicts"]:
         if verdict["attempt"] != attempt:

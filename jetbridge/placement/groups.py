@@ -35,7 +35,9 @@ NO_PROVIDER = "no provider"
 LARGEST_AMOUNT = 2**31 - 1
 """The largest that Placement keeps (its amounts are 32-bit integers)."""
 
-_KEY = re.compile(r"(resources|trait|member_of)([a-zA-Z0-9_-]{1,64})?:(.*)", re.DOTALL)
+GROUP_KINDS = ("resources", "trait", "member_of")
+
+_KEY = re.compile(rf"({'|'.join(GROUP_KINDS)})([a-zA-Z0-9_-]{{1,64}})?:(.*)", re.DOTALL)
 _UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -72,6 +74,11 @@ def flavor_groups(extra_specs: Mapping[str, str]) -> tuple[RequestGroup, ...]:
             draft.resources[name] = int(value)
     groups = [_group(suffix, drafts[suffix]) for suffix in sorted(drafts)]
     return tuple(group for group in groups if group != RequestGroup(group.requester_id))
+
+
+def is_group_key(key: str) -> bool:
+    """Whether it speaks of a group, ``group_policy`` aside."""
+    return _KEY.fullmatch(key) is not None
 
 
 def check_group_key(key: str, value: str) -> None:

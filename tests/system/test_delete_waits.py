@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.system.cloud import fleet, gpu, host
+from jetbridge.config.settings import Settings
+from jetbridge.steps.runtime import Moment
+from tests.system.cloud import T4, Cloud, fleet, gpu, host
 from tests.system.conftest import Launch
+from tests.system.ledger import client_of, consumers
 
 pytestmark = pytest.mark.all_in_one
 
@@ -32,3 +36,35 @@ def test_a_delete_that_waits_for_a_reboot_is_not_forgotten(launch: Launch, faili
     cloud.until(gone, "the server is gone")
     assert set(tasks) == {"deleting"}
     assert cloud.statuses() == ["available"]
+
+
+def test_what_is_chosen_for_a_server_that_was_deleted_is_given_back_at_once(tmp_path: Path) -> None:
+    """Its delete found nothing: the scheduler allocated after that, and accelerators were bound."""
+    deleted = []
+
+    def observe(step: str, moment: Moment) -> None:
+        if (step, moment) == ("create-arqs", Moment.BEFORE_RECORD) and not deleted:
+            ((server_id,),) = cloud.sql("SELECT uuid FROM instances WHERE deleted = 0")
+            chosen = client_of(cloud).allocations(server_id)
+            cloud.delete(server_id)
+            cloud.wait_gone(server_id)
+            cloud.until(lambda: not consumers(cloud), "its delete took back what it had")
+            client_of(cloud).put_allocations(server_id, chosen.by_provider, str(chosen.project), str(chosen.user))
+            deleted.append(server_id)
+
+    cloud = Cloud(tmp_path, Settings(update_resources_interval=3600))  # nobody looks by himself
+    own = {"pci": {"device_spec": []}, "accelerator": {"device_spec": [{**T4, "type": "GPU"}]}}
+    cloud.write_fleet(fleet(host("h1", [gpu(1)], config=own)))
+    cloud.start(observe)
+    try:
+        profile = [{"name": "one", "groups": [{"resources:PGPU": "1"}]}]
+        assert cloud.client.post(f"{cloud.url}/accelerator/v2/device_profiles", json=profile).status_code == 201
+        flavor = cloud.flavor("acc", {"accel:device_profile": "one"})
+        server_id = cloud.boot(flavor)
+        cloud.until(lambda: deleted == [server_id], "it is deleted before its accelerators are bound")
+        cloud.until(lambda: not cloud.sql("SELECT 1 FROM builds WHERE state = 'running'"), "its build is over")
+        cloud.until(lambda: not cloud.sql("SELECT 1 FROM accelerator_requests"), "its accelerator is nobody's")
+        cloud.until(lambda: not consumers(cloud), "its allocation is gone")
+        cloud.wait(cloud.boot(flavor), "ACTIVE")
+    finally:
+        cloud.stop()

@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from jetbridge.api.call import ContextOf
+from jetbridge.api.extra_specs import misspelt
 from jetbridge.api.jetbridge.access import PREFIX, find_server, require_admin
 from jetbridge.api.jetbridge.views import journey_view, server_view, verdict_view
 from jetbridge.api.services import ApiServices
@@ -76,6 +77,7 @@ def router(services: ApiServices) -> APIRouter:
             "host": server.host if context.is_admin else None,
             "fault": fault.message if fault else None,
             "details": fault.details if fault and context.is_admin else None,
+            "warnings": [f"flavor {server.flavor.name}: {text}" for text in misspelt(server.flavor.extra_specs)],
             "verdicts": [verdict_view(each, admin=context.is_admin) for each in stored],
         }
 

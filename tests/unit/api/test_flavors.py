@@ -41,6 +41,54 @@ def test_f11_one_extra_spec_is_checked_too(cloud: Cloud) -> None:
     assert cloud.get(path).status_code == 404
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "meant"),
+    [
+        ("pci_passthru:alias", "GPU:1", "pci_passthrough:alias"),
+        ("pci_passthrough:aliases", "GPU:1", "pci_passthrough:alias"),
+        ("PCI_passthrough:alias", "GPU:1", "pci_passthrough:alias"),
+        ("accel:device_profil", "infer", "accel:device_profile"),
+        ("hw:numa_node", "2", "hw:numa_nodes"),
+        ("group_polic", "isolate", "group_policy"),
+        ("resource:VGPU", "1", "resources:VGPU"),
+        ("resorce:VGPU", "1", "resources:VGPU"),
+    ],
+)
+def test_a_misspelt_key_is_kept_and_told(
+    cloud: Cloud, caplog: pytest.LogCaptureFixture, key: str, value: str, meant: str
+) -> None:
+    sentence = f"extra spec {key} is not known and has no effect: did you mean {meant}?"
+    cloud.flavor("f", {key: value})
+    assert [record.levelname for record in caplog.records if sentence in record.message] == ["WARNING"]
+    caplog.clear()
+    server = cloud.booted("f")
+    assert [record.server for record in caplog.records if sentence in record.message] == [server]
+    told = cloud.client.get(f"/jetbridge/v1/servers/{server}/verdicts").json()
+    assert told["warnings"] == [f"flavor f: {sentence}"]
+
+
+def test_keys_that_are_read_or_the_operators_own_are_not_told(cloud: Cloud, caplog: pytest.LogCaptureFixture) -> None:
+    read = {"pci_passthrough:alias": "GPU:1", "hw:numa_nodes": "1", "hw:numa_cpus.0": "0", "hw:numa_mem.0": "512"}
+    own = {
+        "my:note": "x",
+        "quota:cpu_shares": "9",
+        "aggregate_instance_extra_specs:ssd": "true",
+        "hw:tpm_version": "2.0",
+    }
+    groups = {"resourcesA:VGPU": "0", "group_policy": "none", "trait:CUSTOM_A": "forbidden"}
+    cloud.flavor("f", {**read, **own, **groups})
+    server = cloud.booted("f")
+    assert cloud.client.get(f"/jetbridge/v1/servers/{server}/verdicts").json()["warnings"] == []
+    assert "did you mean" not in caplog.text
+
+
+def test_what_flavor_set_took_unchecked_is_refused_when_a_server_is_made(cloud: Cloud) -> None:
+    cloud.flavor("f", {"resources:no-class": "1"})
+    refused = cloud.boot("f")
+    assert refused.status_code == 400
+    assert "'no-class' is no resource class" in message(refused)
+
+
 def test_a_flavor_has_the_fields_of_its_version(cloud: Cloud) -> None:
     cloud.flavor("f", {"pci_passthrough:alias": "GPU:1"}, swap=0)
 

@@ -57,6 +57,10 @@ def test_where_nothing_was_free_nothing_is_counted() -> None:
     assert "before this rule" not in told(verdict(filter="F", rule="r", text="nothing free", before=0, after=0))
 
 
+def test_a_key_of_the_flavor_that_nobody_reads_is_told() -> None:
+    assert "\nwarning: flavor f: no such key\n" in told(verdict(passed=True), warnings=["flavor f: no such key"])
+
+
 def test_attempts_are_told_apart() -> None:
     text = told(verdict(passed=True), verdict(passed=True, attempt=2, request_id="req-2"))
     assert "attempt 1, 2026-01-01T00:00:00Z, req-1" in text
