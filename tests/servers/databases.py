@@ -205,6 +205,8 @@ class MariaDb(DatabaseServer):
 
     def _settings(self) -> tuple[str, ...]:
         return (
+            # Temporary tables are named by process ids, which others may have too where a folder is shared by containers.
+            f"--tmpdir={self.data.parent}",
             "--innodb-flush-log-at-trx-commit=2",  # commits are handed to the system, which outlives the server
             "--innodb-flush-method=nosync",
             "--innodb-doublewrite=0",

@@ -214,6 +214,13 @@ class Cloud:
     def owned(self, server_id: str) -> list[str]:
         return sorted(address for (_, address), (_, owner) in self.devices().items() if owner == server_id)
 
+    def reported(self) -> None:
+        """Hosts are told to Placement in the background, which marks their rows; before it they get no servers."""
+        self.until(
+            lambda: not self.sql("SELECT id FROM compute_nodes WHERE deleted = 0 AND NOT reported"),
+            "hosts are reported",
+        )
+
     def domains(self, host_name: str) -> dict[str, dict[str, Any]]:
         """What the simulated hypervisor holds, by domain name."""
         path = self.state / "sim" / host_name / "state.json"
@@ -221,12 +228,8 @@ class Cloud:
         return held
 
     def ledgers(self) -> dict[str, Any]:
-        """Everything that must be as it was after something that has no effect. Hosts are told to Placement in the background, which
-        marks their rows: that comes first."""
-        self.until(
-            lambda: not self.sql("SELECT id FROM compute_nodes WHERE deleted = 0 AND NOT reported"),
-            "hosts are reported",
-        )
+        """Everything that must be as it was after something that has no effect."""
+        self.reported()
         rows: dict[str, Any] = {name: sorted(map(repr, self.sql(f"SELECT * FROM {name}"))) for name in LEDGERS}
         rows["services"] = self.sql("SELECT host, disabled, forced_down FROM services ORDER BY id")
         for path in sorted((self.state / "sim").glob("*/state.json")):

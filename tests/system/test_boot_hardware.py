@@ -198,6 +198,7 @@ def test_reload_adds_and_removes_hosts(launch: Launch) -> None:
     answer = cloud.reload(fleet(host("h2", [gpu(1), gpu(2)])))
     assert answer == {"added": ["h2"], "removed": ["h1"], "changed": [], "unserved": []}
     assert {name for name, _ in cloud.devices()} == {"h2"}
+    cloud.reported()
     server_id = boot(cloud, "GPU:2")
     assert cloud.show(server_id)["OS-EXT-SRV-ATTR:host"] == "h2"
 
