@@ -166,9 +166,11 @@ BUILD_STEPS: tuple[Step[BuildContext], ...] = (
 def build_server(host: AgentHost, context: RequestContext, build: Build, selection: Selection) -> None:
     """Run the build's steps; what fails is undone and told to the conductor. The server's lock is held by the caller."""
     uuid = build.instance_uuid
-    server = _begin(host, context, build)
+    begun, server = _begin(host, context, build)
     if server is None:
         logger.info("Build %d of server %s is over already", build.id, uuid, extra=about(context, uuid))
+        if begun:
+            _give_back(host, context, build, selection, "aborted", "it was deleted", BUILD_STEPS[0].name)
         return
     logger.info("Building server %s on host %s", uuid, host.name, extra=about(context, uuid))
     start = BuildContext(host, context, server, selection, build.id)
@@ -200,20 +202,22 @@ def failure_kind(cause: Exception) -> str:
     return "host_failed"
 
 
-def _begin(host: AgentHost, context: RequestContext, build: Build) -> Server | None:
-    def write(conn: Connection) -> Server | None:
+def _begin(host: AgentHost, context: RequestContext, build: Build) -> tuple[bool, Server | None]:
+    """Whether it is this host's from now on, and of whom. A server that was deleted on the way left what the conductor got for it since
+    then, which only the conductor can give back: its accelerators and its allocation."""
+
+    def write(conn: Connection) -> tuple[bool, Server | None]:
         # With its first step: from here on the build is this host's to end, whatever happens to this process.
         # A conductor that waited too long for this may be taking the build away at this moment: one of the two gets it.
         if not builds.begin(conn, build.id, host.name, host.owner, BUILD_STEPS[0].name, now=host.now()):
-            return None
+            return False, None
         try:
             server = servers.get(conn, build.instance_uuid)
         except ServerNotFound:
-            builds.fail(conn, build.id, "the server was deleted", now=host.now())
-            return None
+            return True, None
         servers.set_task_state(conn, server.uuid, (TaskState.SCHEDULING, None), TaskState.SPAWNING, now=host.now())
         actions.start_event(conn, server.uuid, context.request_id, EVENT, host=host.name, now=host.now())
-        return server
+        return True, server
 
     return host.database.write(write)
 
@@ -271,6 +275,14 @@ def _tell(host: AgentHost, context: RequestContext, build: Build, selection: Sel
         extra=about(context, uuid),
         exc_info=None if isinstance(cause, JetbridgeError) else cause,
     )
+    _give_back(host, context, build, selection, kind, reason, failed.step)
+
+
+def _give_back(
+    host: AgentHost, context: RequestContext, build: Build, selection: Selection, kind: str, reason: str, step: str
+) -> None:
+    """The conductor's again, who knows what comes next; nothing of it is left here."""
+    uuid = build.instance_uuid
 
     def write(conn: Connection) -> bool:
         # Back to SCHEDULING unless somebody deletes it: the next host begins as this one did.
@@ -286,12 +298,12 @@ def _tell(host: AgentHost, context: RequestContext, build: Build, selection: Sel
         "host": host.name,
         "generation": selection.generation,
         "kind": kind,
-        "reason": f"{reason} (step {failed.step})" if kind == "host_failed" else reason,
+        "reason": f"{reason} (step {step})" if kind == "host_failed" else reason,
     }
     try:
         host.bus.cast(context, "conductor", "build_failed", payload, source=host.source)
     except ServiceUnavailable as error:
-        end_build(host, context, build, f"{reason} (step {failed.step}). No other host was tried: {error.message}")
+        end_build(host, context, build, f"{reason} (step {step}). No other host was tried: {error.message}")
 
 
 def end_build(host: AgentHost, context: RequestContext, build: Build, message: str) -> bool:

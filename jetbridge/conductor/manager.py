@@ -143,6 +143,8 @@ class ConductorManager:
             server = servers.get_many(conn, [uuid]).get(uuid)
         over = _why_over(server)
         if over is not None:
+            if server is None:  # its delete may have come before its allocation
+                self._ledger.give_back(context, uuid, by_its_build=True)
             self._database.write(lambda conn: builds.fail(conn, build.id, over, now=self._now()))
             self._say(context, uuid, "Build of server %s ends: %s", uuid, over)
             return
