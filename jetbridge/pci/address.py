@@ -22,7 +22,9 @@ def parse_hex(name: str, text: str, maximum: int) -> int:
     try:
         number = int(text, 16)
     except ValueError:
-        raise PciConfigInvalidSpec(reason=f"property {name} ({text!r}) is not a hexadecimal number") from None
+        raise PciConfigInvalidSpec(
+            reason=f"property {name} ({text!r}) is not a hexadecimal number up to {maximum:X}"
+        ) from None
     if number > maximum:
         raise PciConfigInvalidSpec(reason=f"property {name} ({text!r}) is greater than the maximum {maximum:X}")
     return number

@@ -11,6 +11,7 @@ from jetbridge.errors import PciInvalidAlias
 from jetbridge.pci.request import Alias, AliasTable, NumaPolicy, Properties
 from jetbridge.pci.words import bool_word, nearest, strict_bool
 
+EXAMPLE = '{"name": "GPU", "vendor_id": "10de", "product_id": "1eb8", "device_type": "type-PCI"}'
 DEVICE_TYPES = ("type-PCI", "type-PF", "type-VF")
 
 
@@ -21,11 +22,13 @@ def parse_aliases(values: Sequence[str], *, pci_in_placement: bool = False) -> A
     and alternatives are refused. Raises ``PciInvalidAlias`` naming the alias, the field and the value.
     """
     table: dict[str, Alias] = {}
+    written: dict[str, str] = {}  # by name, the last line
     for value in values:
         alias = _parse_one(value)
+        written[alias.name] = value
         known = table.get(alias.name)
         table[alias.name] = alias if known is None else _merged(known, alias)
-    _check_table(table, pci_in_placement)
+    _check_table(table, written, pci_in_placement)
     return table
 
 
@@ -33,11 +36,11 @@ def _parse_one(value: str) -> Alias:
     try:
         fields = json.loads(value)
     except (ValueError, RecursionError) as error:
-        raise PciInvalidAlias(reason=f"{value!r} is not JSON: {error}") from None
+        raise PciInvalidAlias(reason=f"{value!r} is not JSON: {error}; write {EXAMPLE}") from None
     if not isinstance(fields, dict):
         raise PciInvalidAlias(reason=f"expected an object, got {value!r}: write one alias per option value")
     if "name" not in fields:
-        raise PciInvalidAlias(reason=f"name is missing in {value!r}")
+        raise PciInvalidAlias(reason=f"name is missing in {value!r}; write {EXAMPLE}")
     for field, content in fields.items():
         check = _CHECKS.get(field)
         if check is None:
@@ -80,7 +83,7 @@ def _merged(known: Alias, new: Alias) -> Alias:
     return Alias(name=known.name, numa_policy=known.numa_policy, properties=known.properties + new.properties)
 
 
-def _check_table(table: AliasTable, pci_in_placement: bool) -> None:
+def _check_table(table: AliasTable, written: Mapping[str, str], pci_in_placement: bool) -> None:
     if pci_in_placement:
         several = [name for name, alias in table.items() if len(alias.properties) > 1]
         if several:
@@ -95,7 +98,8 @@ def _check_table(table: AliasTable, pci_in_placement: bool) -> None:
     )
     if bare:
         wanted = "vendor_id and product_id, or resource_class" if pci_in_placement else "vendor_id and product_id"
-        raise PciInvalidAlias(reason=f"{','.join(bare)}: needs {wanted}")
+        lines = " and ".join(repr(written[name]) for name in bare)
+        raise PciInvalidAlias(reason=f"{','.join(bare)}: needs {wanted}, in {lines}; write {EXAMPLE}")
 
 
 def _identifies(properties: Properties, pci_in_placement: bool) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from jetbridge.errors import (
+    JetbridgeError,
     PciConfigInvalidSpec,
     PciDeviceInvalidDeviceName,
     PciDeviceInvalidPFRemoteManaged,
@@ -18,6 +19,8 @@ from jetbridge.errors import (
 from jetbridge.pci.address import ANY, FIELDS, MAX_ID, AddressPattern, GlobPattern, PciAddress, RegexPattern, parse_hex
 from jetbridge.pci.device import DeviceType
 from jetbridge.pci.words import bool_word, lenient_bool, strict_bool
+
+EXAMPLE = '{"vendor_id": "10de", "product_id": "1eb8"}'
 
 SELECTORS = ("vendor_id", "product_id", "address", "devname")
 """Keys of a line that select devices; all others are tags."""
@@ -118,7 +121,7 @@ def parse_device_specs(
     """
     lines = [line for value in values for line in _lines(value)]
     return tuple(
-        _parse_line(line, position, facts, report_in_placement) for position, line in enumerate(lines, start=1)
+        _parse_line_named(line, position, facts, report_in_placement) for position, line in enumerate(lines, start=1)
     )
 
 
@@ -143,14 +146,25 @@ def _lines(value: str) -> list[dict[str, Any]]:
     try:
         parsed = json.loads(value)
     except (ValueError, RecursionError) as error:
-        raise PciConfigInvalidSpec(reason=f"{value!r} is not JSON: {error}") from None
+        raise PciConfigInvalidSpec(reason=f"{value!r} is not JSON: {error}; write {EXAMPLE}") from None
     lines = [parsed] if isinstance(parsed, dict) else parsed
     if not isinstance(lines, list):
-        raise PciConfigInvalidSpec(reason=f"expected an object or a list of objects, got {value!r}")
+        raise PciConfigInvalidSpec(reason=f"expected an object or a list of objects, got {value!r}; write {EXAMPLE}")
     for line in lines:
         if not isinstance(line, dict):
-            raise PciConfigInvalidSpec(reason=f"expected an object, got {json.dumps(line)} in {value!r}")
+            raise PciConfigInvalidSpec(
+                reason=f"expected an object, got {json.dumps(line)} in {value!r}; write {EXAMPLE}"
+            )
     return lines
+
+
+def _parse_line_named(line: dict[str, Any], position: int, facts: HostFacts, report_in_placement: bool) -> DeviceSpec:
+    try:
+        return _parse_line(line, position, facts, report_in_placement)
+    except JetbridgeError as error:
+        fix = "; write domain:bus:slot.function such as 0000:3b:00.0, where a field may be *"
+        what = error.message.rstrip(".") + (fix if isinstance(error, PciDeviceWrongAddressFormat) else "")
+        raise type(error)(f"{what}, in line {position}: {json.dumps(line)}") from None
 
 
 def _parse_line(line: dict[str, Any], position: int, facts: HostFacts, report_in_placement: bool) -> DeviceSpec:

@@ -23,6 +23,7 @@ from jetbridge.compute.provider_sources import SOURCES
 from jetbridge.compute.providers import retire_hosts
 from jetbridge.compute.report_queue import ReportQueue
 from jetbridge.config.fleet import Fleet, load_fleet
+from jetbridge.config.origin import naming_origin
 from jetbridge.config.overrides import apply_overrides
 from jetbridge.config.settings import Settings
 from jetbridge.db import accelerators, compute_nodes, servers, services, vgpu_cards, vgpus
@@ -207,12 +208,15 @@ class Agents:
 def check_host_options(name: str, settings: Settings, files: HostFiles) -> None:
     """Raises the errors of the host's device_spec and aliases, naming the host. Changes nothing."""
     try:
-        parse_device_specs(
-            settings.pci_device_spec, SysfsFacts(files), report_in_placement=settings.pci_report_in_placement
-        )
+        with naming_origin(settings, "pci", "device_spec"):
+            parse_device_specs(
+                settings.pci_device_spec, SysfsFacts(files), report_in_placement=settings.pci_report_in_placement
+            )
         read_config(settings.enabled_mdev_types, settings.mdev_types, VgpuFacts(files))
-        parse_accelerator_specs(settings.accelerator_device_spec, SysfsFacts(files))
-        parse_aliases(settings.pci_alias, pci_in_placement=settings.pci_in_placement)
+        with naming_origin(settings, "accelerator", "device_spec"):
+            parse_accelerator_specs(settings.accelerator_device_spec, SysfsFacts(files))
+        with naming_origin(settings, "pci", "alias"):
+            parse_aliases(settings.pci_alias, pci_in_placement=settings.pci_in_placement)
     except JetbridgeError as error:
         raise type(error)(f"Host {name}: {error.message}") from error
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from jetbridge.api.guards import check_listen
 from jetbridge.config.fleet import Fleet
+from jetbridge.config.origin import naming_origin
 from jetbridge.config.settings import Settings
 from jetbridge.db.engine import Database
 from jetbridge.errors import JetbridgeError
@@ -53,7 +54,8 @@ class AllInOne(Process):
             raise JetbridgeError(
                 f"--port and --placement-port are both {self._port}: give them different ones (without --placement-port it is 8778)"
             )
-        aliases = parse_aliases(settings.pci_alias, pci_in_placement=settings.pci_in_placement)
+        with naming_origin(settings, "pci", "alias"):
+            aliases = parse_aliases(settings.pci_alias, pci_in_placement=settings.pci_in_placement)
         self.state.take()
         self._undo.callback(self.state.release)
         self._open_log(self.state.log)

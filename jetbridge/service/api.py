@@ -6,6 +6,7 @@ from pathlib import Path
 
 from jetbridge.api.guards import check_listen
 from jetbridge.config.fleet import Fleet
+from jetbridge.config.origin import naming_origin
 from jetbridge.config.settings import Settings
 from jetbridge.model.events import EventSink, no_events
 from jetbridge.pci.alias import parse_aliases
@@ -38,7 +39,8 @@ class ApiProcess(SeparateProcess):
     def _start(self) -> str:
         settings = self.settings
         check_listen(settings, self._listen)
-        aliases = parse_aliases(settings.pci_alias, pci_in_placement=settings.pci_in_placement)
+        with naming_origin(settings, "pci", "alias"):
+            aliases = parse_aliases(settings.pci_alias, pci_in_placement=settings.pci_in_placement)
         server = HttpServer(self._listen, self._port)
         self._undo.callback(server.stop)
         self._open(server.port)

@@ -273,10 +273,15 @@ def test_two_services_do_not_share_a_state_folder(tmp_path: Path, small_fleet: P
         pytest.param(
             [],
             {"pci": {"alias": [T4_ALIAS, {**T4_ALIAS, "device_type": "type-PF"}]}},
-            ["GPU", "type-PCI", "type-PF"],
+            ["GPU", "type-PCI", "type-PF", "stands in", "fleet.yaml"],
             id="aliases that disagree",
         ),
-        pytest.param([], {"pci": {"device_spec": [{"vendor_id": "zz"}]}}, ["device_spec", "zz"], id="bad device_spec"),
+        pytest.param(
+            [],
+            {"pci": {"device_spec": [{"vendor_id": "zz"}]}},
+            ["device_spec", "zz", "stands in", "fleet.yaml"],
+            id="bad device_spec",
+        ),
         pytest.param(["--config-file", "/nowhere/nova.conf"], {}, ["/nowhere/nova.conf"], id="no configuration"),
         pytest.param(["--listen", "203.0.113.77"], {}, ["203.0.113.77"], id="not our address"),
         pytest.param(
