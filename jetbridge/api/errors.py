@@ -7,7 +7,7 @@ names the field, the value and the fix; details of unexpected errors go to the l
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -17,6 +17,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from jetbridge.api.validation import describe_validation
 from jetbridge.errors import JetbridgeError
 
 logger = logging.getLogger(__name__)
@@ -121,7 +122,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     def invalid_request(request: Request, error: RequestValidationError) -> JSONResponse:
-        return fault(request.url.path, 400, describe_validation(error.errors(), request), code="Invalid")
+        return fault(request.url.path, 400, describe_validation(error.errors(), request, error.body), code="Invalid")
 
 
 def _methods(request: Request) -> list[str]:
@@ -131,44 +132,3 @@ def _methods(request: Request) -> list[str]:
         for method in ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
         if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in request.app.routes)
     ]
-
-
-def describe_validation(problems: Sequence[Mapping[str, Any]], request: Request | None = None) -> str:
-    """One sentence for the first of pydantic's ``problems``: the field, the value, what is wrong."""
-    # A misspelt field is both unknown and missing: the unknown one tells more.
-    problem = min(problems, key=lambda each: {"extra_forbidden": 0, "missing": 2}.get(each["type"], 1))
-    where = problem["loc"][0] if problem["loc"] else "body"
-    path = ".".join(str(part) for part in problem["loc"][1:])
-    kind = problem["type"]
-    if kind == "json_invalid":
-        reason = problem.get("ctx", {}).get("error", "not JSON")
-        return f"The request body is not valid JSON: {reason} (at character {problem['loc'][-1]}). Send a JSON object."
-    if where == "body" and not path:
-        content_type = request.headers.get("content-type") if request is not None else None
-        if kind in ("model_attributes_type", "model_type", "dict_type") and isinstance(
-            problem.get("input"), bytes | str
-        ):
-            return f"The Content-Type {content_type!r} is not supported: send a JSON object as application/json."
-        if kind == "missing":
-            return "The request body is missing: send a JSON object as application/json."
-        if kind in ("too_short", "too_long"):
-            return f"The request body: {problem['msg']}."
-        expected = "list" if kind == "list_type" else "object"
-        return f"The request body must be a JSON {expected}, not {shorten(problem.get('input'))}."
-    if kind == "extra_forbidden":
-        parent, _, name = path.rpartition(".")
-        return (
-            f"Invalid input for field/attribute {parent or 'body'}. Additional properties are not allowed "
-            f"({name!r} was unexpected): leave it out."
-        )
-    if kind == "missing":
-        parent, _, name = path.rpartition(".")
-        return f"Invalid input for field/attribute {parent or where}. {name!r} is a required property."
-    text = str(problem["msg"]).removeprefix("Value error, ")
-    return f"Invalid input for field/attribute {path}. Value: {shorten(problem.get('input'))}. {text}."
-
-
-def shorten(value: object, limit: int = 120) -> str:
-    """``value`` as text for a message, in ASCII and cut."""
-    text = ascii(value)
-    return text if len(text) <= limit else f"{text[:limit]}..."

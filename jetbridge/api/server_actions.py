@@ -17,10 +17,10 @@ from pydantic import BaseModel, BeforeValidator, Field, StringConstraints, Valid
 from jetbridge.accelerator.profile import PROFILE
 from jetbridge.api import fields
 from jetbridge.api.call import Call, ComputeCall
-from jetbridge.api.errors import describe_validation, shorten
 from jetbridge.api.fields import MAX_INT, Description
 from jetbridge.api.microversions import check_request
 from jetbridge.api.servers import SOURCE, find
+from jetbridge.api.validation import describe_validation, shorten
 from jetbridge.db import actions
 from jetbridge.db import servers as db
 from jetbridge.db.connection import Connection
@@ -101,7 +101,7 @@ def _parse(model: type[BaseModel], name: str, argument: Any) -> Any:
         return model.model_validate({} if argument is None else argument)
     except ValidationError as error:
         problems = [{**problem, "loc": ("body", name, *problem["loc"])} for problem in error.errors()]
-        raise Invalid(describe_validation(problems)) from None
+        raise Invalid(describe_validation(problems, body={name: argument})) from None
 
 
 def _begin(call: Call, server_id: str, transition: Transition) -> Server:

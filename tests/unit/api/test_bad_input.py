@@ -161,6 +161,37 @@ def test_a_wrong_method_names_the_right_ones(shared: Cloud) -> None:
     assert "use GET, POST" in answer.json()["badMethod"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"imageRef": "zz"}, "server.imageRef. Value: 'zz'. This is not a UUID: write 8-4-4-4-12 hexadecimal digits."),
+        ({"imageRef": 5}, "server.imageRef. Value: 5. Input should be '' or a valid string."),
+        ({"networks": "zz"}, "server.networks. Value: 'zz'. Input should be 'none' or 'auto' or a list."),
+        ({"networks": [{"uuid": 5}]}, "server.networks.0.uuid. Value: 5. Input should be a valid string."),
+        ({"networks": [5]}, "server.networks.0. Value: 5. Input should be an object."),
+        (
+            {"networks": [{"bogus": 1}]},
+            "server.networks.0. Additional properties are not allowed ('bogus' was unexpected)",
+        ),
+        ({"networks": [{"fixed_ip": "x"}]}, "server.networks.0.fixed_ip. Value: 'x'. 'x' does not appear to be"),
+        ({"tags": "x"}, "server.tags. Value: 'x'. Input should be a list."),
+        ({"metadata": "x"}, "server.metadata. Value: 'x'. Input should be an object."),
+    ],
+)
+def test_a_field_that_may_be_several_things_is_told_in_words_of_json(
+    shared: Cloud, body: dict[str, Any], words: str
+) -> None:
+    answer = shared.boot(**body)
+    assert answer.status_code == 400
+    assert f"Invalid input for field/attribute {words}" in message(answer)
+
+
+def test_a_hint_that_is_neither_text_nor_a_list_is_told_so(shared: Cloud) -> None:
+    server = {"name": "web", "imageRef": IMAGE, "flavorRef": "small", "networks": "none"}
+    answer = shared.ask("POST", "/servers", {"server": server, "OS-SCH-HNT:scheduler_hints": {"a": 5}}, version="2.96")
+    assert "scheduler_hints.a. Value: 5. Input should be a valid string or a list." in message(answer)
+
+
 def test_an_unexpected_error_is_answered_without_its_text(cloud: Cloud, caplog: pytest.LogCaptureFixture) -> None:
     def broken() -> None:
         raise RuntimeError("secret detail")
