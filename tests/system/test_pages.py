@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.system.forked_openstack import folder_with_openstack
 from tests.system.transcript import Shell, commands_of, matches
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +31,7 @@ def environment(tmp_path: Path, page: str) -> Iterator[dict[str, str]]:
     state = tmp_path / ".local" / "state" / "jetbridge"
     environment = {
         "HOME": str(tmp_path),
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": os.pathsep.join(map(str, (folder_with_openstack(), Path(sys.executable).parent, os.environ["PATH"]))),
         "OS_CLIENT_CONFIG_FILE": str(state / "clouds.yaml"),
         "OS_CLOUD": "jetbridge",
         "COLUMNS": "200",
