@@ -72,8 +72,14 @@ def lock(conn: Connection, compute_node_id: int) -> int:
     """Serialise the host: the first statement of every transaction that changes its devices or its usage. Answers the new
     generation. Raises ``HostNotFound``."""
     if conn.execute(_NEXT_GENERATION, {"node": compute_node_id}).rowcount == 0:
-        raise HostNotFound(host=compute_node_id)
+        raise HostNotFound(host=_name(conn, compute_node_id))
     return int(conn.execute(_GENERATION, {"node": compute_node_id}).scalar_one())
+
+
+def _name(conn: Connection, compute_node_id: int) -> str:
+    """Also of a host that is gone: people know its name, not its row."""
+    name = conn.execute(sa.select(_t.host).where(_THIS), {"node": compute_node_id}).scalar()
+    return f"with number {compute_node_id}" if name is None else str(name)
 
 
 def generations(conn: Connection) -> dict[int, int]:
@@ -86,7 +92,7 @@ def get(conn: Connection, compute_node_id: int) -> ComputeNode:
     """Raises ``HostNotFound``."""
     row = conn.execute(_ONE, {"node": compute_node_id}).first()
     if row is None:
-        raise HostNotFound(host=compute_node_id)
+        raise HostNotFound(host=_name(conn, compute_node_id))
     return _node(row, host_topology_from_text(row.numa_topology))
 
 

@@ -86,8 +86,10 @@ def test_locks_of_many_threads_are_all_counted(database: Database) -> None:
 def test_a_host_that_is_gone_can_not_be_locked(database: Database) -> None:
     host = upserted(database, node()).id
     database.write(lambda conn: compute_nodes.delete(conn, host))
-    with pytest.raises(HostNotFound):
+    with pytest.raises(HostNotFound, match=r"host gpu001 could"):  # people know no numbers of rows
         database.write(lambda conn: compute_nodes.lock(conn, host))
+    with pytest.raises(HostNotFound, match=r"host gpu001 could"):
+        reading(database, compute_nodes.get, host)
     with pytest.raises(HostNotFound, match="gpu001"):
         reading(database, compute_nodes.of_host, "gpu001")
     assert reading(database, compute_nodes.generations) == {}
