@@ -17,6 +17,8 @@ from jetbridge.errors import Invalid, NotFound
 router = APIRouter(tags=["external events"])
 
 ACCELERATOR_SINCE = 82
+IN_PROGRESS = "in-progress"
+"""Nothing has ended yet: it is answered, and ends nobody's wait."""
 RULE = "os_compute_api:os-server-external-events:create"
 
 Kind = Literal[
@@ -56,7 +58,7 @@ def create(body: Events, call: ComputeCall, response: Response) -> dict[str, Any
     bound = [
         BoundEvent(event.server_uuid, event.tag or "", event.status)
         for event in body.events
-        if event.name == arq_events.NAME and event.server_uuid in known
+        if event.name == arq_events.NAME and event.server_uuid in known and event.status != IN_PROGRESS
     ]
     unknown = set(arq_events.deliver(call.services.database, call.services.bus, call.context, bound, source="api"))
     answers = []

@@ -40,6 +40,18 @@ def test_an_event_is_kept_with_its_request_and_wakes_its_host(cloud: Cloud) -> N
     assert woken[0] == {"server_uuid": server, "name": BOUND, "tag": arq, "status": "completed"}
 
 
+def test_a_binding_that_goes_on_has_not_ended(cloud: Cloud) -> None:
+    cloud.flavor()
+    server = cloud.booted()
+    arq = waiting(cloud, server)
+    event = {"name": BOUND, "server_uuid": server, "tag": arq, "status": "in-progress"}
+    answer = tell(cloud, event)
+    assert (answer.status_code, answer.json()) == (200, {"events": [{**event, "code": 200}]})
+    assert noted(cloud, server) == [None]
+    assert tell(cloud, {**event, "status": "failed"}).status_code == 200
+    assert noted(cloud, server) == ["failed"]
+
+
 def test_each_event_has_a_code_of_its_own(cloud: Cloud) -> None:
     cloud.flavor()
     server = cloud.booted()
