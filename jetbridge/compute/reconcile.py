@@ -205,8 +205,7 @@ def _resume_tasks(host: AgentHost, ledgers: _Ledgers, starting: bool) -> bool:
                 logger.info("Resuming the delete of server %s", server.uuid, extra=about(None, server.uuid))
                 delete_server(host, _deleting(host, server), server, ledgers.node_id)
             elif server.vm_state is VmState.BUILDING:
-                tracker.release(host, None, server.uuid, ledgers.node_id)
-                _give_up_build(host, server)
+                _give_up_build(host, server, ledgers.node_id)
             else:
                 _end_actions(host, server)  # before the task ends: then the next request may begin one
                 record_state(host, server, info_of(host, server), task_ended=True)
@@ -243,7 +242,10 @@ def _answer_forgotten(host: AgentHost, ledgers: _Ledgers, starting: bool) -> Non
                 logger.warning("A request for server %s was lost: it is answered now", uuid, extra=about(None, uuid))
 
 
-def _give_up_build(host: AgentHost, server: Server) -> None:
+def _give_up_build(host: AgentHost, server: Server, node_id: int) -> None:
+    """No record says how far it went. A guest of it that can't be stopped keeps what it has."""
+    start = BuildContext(host, _context(server), server, Selection(host.name, node_id, 0), 0)
+    undo_steps(BUILD_STEPS, start)
     message = f"The build on host {host.name} was lost. Delete the server and create it again."
     host.database.write(lambda conn: give_error(host, conn, _context(server), server.uuid, message))
     logger.warning("Server %s is in ERROR: %s", server.uuid, message, extra=about(None, server.uuid))

@@ -276,6 +276,29 @@ def test_a_dead_build_is_left_as_it_is_while_its_host_cant_be_seen_f24(launch: L
     check_at_rest(cloud)
 
 
+@pytest.mark.parametrize("stops", [True, False], ids=["its guest can be stopped", "its guest runs on"])
+def test_a_build_without_a_record_gives_nothing_of_a_guest_that_runs_to_others(launch: Launch, stops: bool) -> None:
+    cloud = launch(fleet(host("h1", [gpu(1)])))
+    server_id = boot(cloud)
+    if not stops:
+        cloud.reload(fleet(host("h1", [gpu(1)], simulate={"fail": {"destroy_domain": {"error": "is stuck"}}})))
+    cloud.change("DELETE FROM builds")
+    cloud.change(
+        "UPDATE instances SET vm_state = 'building', task_state = 'spawning', launched_at = NULL,"
+        " updated_at = '2020-01-01 00:00:00.000000'"
+    )
+    cloud.update_resources("h1")
+    cloud.wait(server_id, "ERROR")
+    assert "was lost" in cloud.show(server_id)["fault"]["message"]
+    running = [domain["state"] for domain in cloud.domains("h1").values()]
+    owned = cloud.owned(server_id)
+    assert (running, len(owned)) == (([], 0) if stops else (["running"], 1))
+    cloud.reload(fleet(host("h1", [gpu(1)])))
+    cloud.delete(server_id)
+    cloud.wait_gone(server_id)
+    assert (cloud.statuses(), cloud.domains("h1")) == (["available"], {})
+
+
 def test_a_server_whose_domain_is_gone_is_stopped_not_deleted(launch: Launch) -> None:
     cloud = launch(fleet(host("h1", [gpu(1)])))
     server_id = boot(cloud)
