@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -68,7 +67,7 @@ _SHAPE = {"domains": dict, "mdevs": dict, "drivers": dict, "failures": dict, "fi
 
 
 class Store:
-    """The folder of one host. Nothing is made before something is written."""
+    """The folder of one host, of which one thread at a time saves. Nothing is made before something is written."""
 
     def __init__(self, host: str, folder: Path) -> None:
         self.folder = folder
@@ -99,8 +98,9 @@ class Store:
     def save(self, memory: Memory) -> None:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=self.folder, prefix=".state-", suffix=".json")
-            with os.fdopen(handle, "w") as stream:
+            # Always the same name: what a process that is killed leaves there, the next one writes over.
+            temporary = self.folder / ".state.json.new"
+            with temporary.open("w") as stream:
                 json.dump(asdict(memory), stream, indent=1, sort_keys=True)
                 stream.flush()
                 os.fsync(stream.fileno())

@@ -144,6 +144,27 @@ def test_a_damaged_state_file_is_told(tmp_path: Path, content: str) -> None:
         opened(tmp_path, T4S)[0].domains()
 
 
+def test_what_could_not_be_saved_does_not_pile_up(tmp_path: Path) -> None:
+    connection, _ = opened(tmp_path, T4S)
+    boot(connection, A)
+    folder = tmp_path / "sim" / "node1"
+    (folder / "state.json").rename(tmp_path / "away")
+    (folder / "state.json").mkdir()
+    for _ in range(3):
+        with pytest.raises(HypervisorError):
+            connection.destroy_domain(A)
+        (folder / "state.json").rmdir()
+        (tmp_path / "away").rename(folder / "state.json")
+        assert connection.domains()[0].state == "running"
+        (folder / "state.json").rename(tmp_path / "away")
+        (folder / "state.json").mkdir()
+    assert len(list(folder.glob(".state*"))) <= 1
+    (folder / "state.json").rmdir()
+    (tmp_path / "away").rename(folder / "state.json")
+    connection.destroy_domain(A)
+    assert list(folder.glob(".state*")) == []
+
+
 # --- drivers ---
 
 
