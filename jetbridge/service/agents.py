@@ -54,7 +54,8 @@ BINARY = "nova-compute"
 
 @dataclass(frozen=True)
 class AgentKit:
-    """What all agents of a process share. ``hold`` makes a host this process's own, or raises."""
+    """What all agents of a process share. ``hold`` makes a host this process's own, or raises. ``reporting`` runs the reports to Placement:
+    on the ``executor`` they would wait for hundreds of builds, and a host that was just added would get none of them."""
 
     database: Database
     bus: Bus
@@ -69,6 +70,7 @@ class AgentKit:
     seams: Seams
     observe: Observer
     gone_owners: Callable[[], Collection[str]]
+    reporting: Executor
     hold: Callable[[str], None] = lambda name: None
     neutron: Ports | None = None
 
@@ -106,7 +108,7 @@ class AgentKit:
 
     @cached_property
     def reports(self) -> ReportQueue:
-        return ReportQueue(self._background)
+        return ReportQueue(partial(_submit, self.reporting))
 
     def retire_gone_hosts(self) -> None:
         """Take hosts that are gone out of Placement, in the background."""
@@ -117,10 +119,14 @@ class AgentKit:
         self.reports.ask("hosts that are gone", retire)
 
     def _background(self, work: Callable[[], None]) -> None:
-        try:
-            self.executor.submit(_safely, work)
-        except RuntimeError:
-            logger.debug("The pool is shut down: work by event is left to the next start")
+        _submit(self.executor, work)
+
+
+def _submit(executor: Executor, work: Callable[[], None]) -> None:
+    try:
+        executor.submit(_safely, work)
+    except RuntimeError:
+        logger.debug("The pool is shut down: work by event is left to the next start")
 
 
 class Agents:

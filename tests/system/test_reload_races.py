@@ -37,6 +37,21 @@ def test_a_host_gets_other_options_before_and_under_builds(launch: Launch) -> No
     assert cloud.statuses() == ["allocated"] * 6
 
 
+def test_a_host_that_is_added_under_builds_can_be_used_before_they_end(launch: Launch) -> None:
+    slow = host("h1", [gpu(number) for number in range(6)], simulate={"delay": {"start_domain": 1.5}})
+    cloud = launch(fleet(slow), Settings(workers=2))
+    flavor = cloud.flavor("gpu", GPU)
+    ids = [cloud.boot(flavor, f"s{number}") for number in range(6)]
+    cloud.until(lambda: "allocated" in cloud.statuses() or "claimed" in cloud.statuses(), "builds are under way")
+    cloud.reload(fleet(slow, host("h2", [gpu(1)])))
+    reported = "SELECT reported FROM compute_nodes WHERE host = 'h2' AND deleted = 0"
+    cloud.until(lambda: [bool(each) for (each,) in cloud.sql(reported)] == [True], "h2 is in Placement")
+    waiting = sum(cloud.show(server_id)["status"] == "BUILD" for server_id in ids)
+    assert waiting > 2, "its report waits for no build that waits for one of the two workers"
+    for server_id in ids:
+        cloud.wait(server_id, "ACTIVE")
+
+
 def test_a_host_leaves_before_a_build_claims_on_it(tmp_path: Path) -> None:
     cloud = Cloud(tmp_path)
     other = host("h2", [gpu(1), gpu(2)])
