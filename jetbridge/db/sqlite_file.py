@@ -11,15 +11,20 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 from jetbridge.db.connect import BUSY_TIMEOUT_MS
+from jetbridge.errors import DatabaseUnusable
 
 
 def prepare(path: Path) -> bool:
-    """Make the file its owner's alone, and have it write ahead; whether it is new, that is without tables."""
-    path.touch(mode=0o600)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-        connection.execute("PRAGMA journal_mode = WAL")
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    """Make the file its owner's alone, and have it write ahead; whether it is new, that is without tables. Raises
+    ``DatabaseUnusable``."""
+    try:
+        path.touch(mode=0o600)
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+            connection.execute("PRAGMA journal_mode = WAL")
+            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except (sqlite3.DatabaseError, OSError) as error:
+        raise DatabaseUnusable(url=path, reason=error) from error
     return int(tables) == 0
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Protocol
 
 from jetbridge.config.settings import Settings
-from jetbridge.errors import JetbridgeError
+from jetbridge.db.sqlite_file import prepare
+from jetbridge.errors import DatabaseUnusable, JetbridgeError
 from jetbridge.service.http import bound, reachable_at
 from jetbridge.service.placement_config import ChildConfig
 
@@ -69,7 +70,16 @@ class EmbeddedPlacement:
         self._watcher = threading.Thread(target=self._watch, name="placement", daemon=True)
 
     def start(self) -> None:
-        """Returns at once: requests wait until the child serves."""
+        """Returns at once: requests wait until the child serves. Raises ``JetbridgeError`` for a file that is no database: each child would
+        die of it."""
+        database = Path(self._config.database)
+        try:
+            prepare(database)
+        except DatabaseUnusable as error:
+            raise JetbridgeError(
+                f"The embedded Placement can't use its database. {error.message}. Restore the file; or move it away: then hosts report"
+                " themselves again, and servers get their allocations back"
+            ) from error
         self._child = self._spawn(self._config, self._socket, self._log)
         self._watcher.start()
 

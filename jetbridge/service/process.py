@@ -16,6 +16,7 @@ from pathlib import Path
 from jetbridge.accelerator.bindings import ServerBindings
 from jetbridge.accelerator.service import AcceleratorService
 from jetbridge.accelerator.session import NEEDS_ENDPOINT
+from jetbridge.compute.report_queue import AT_ONCE
 from jetbridge.config.fleet import Fleet
 from jetbridge.config.settings import Settings
 from jetbridge.db import builds, commits, services, spans, verdicts
@@ -42,7 +43,7 @@ from jetbridge.service.http import leads_to
 from jetbridge.service.logs import log_to_file, stop_logging
 from jetbridge.service.owners import gone_owners, new_owner
 from jetbridge.service.placement import EmbeddedPlacement
-from jetbridge.service.statedir import StateDir
+from jetbridge.service.statedir import StateDir, writing
 from jetbridge.service.ticker import Ticker
 from jetbridge.sessions import is_configured
 from jetbridge.steps.runtime import Observer, nobody
@@ -124,7 +125,9 @@ class Process:
         return self.settings.host or socket.gethostname()
 
     def _open_log(self, path: Path) -> None:
-        self._undo.callback(stop_logging, log_to_file(path, logging.DEBUG if self.settings.debug else logging.INFO))
+        with writing(path):
+            handler = log_to_file(path, logging.DEBUG if self.settings.debug else logging.INFO)
+        self._undo.callback(stop_logging, handler)
 
     def _open_database(self, prepare: Callable[[Database], object]) -> None:
         """``prepare`` brings the schema up to date, or checks that it is."""
@@ -166,6 +169,8 @@ class Process:
         """Workers, ticker and bus. On the way down the bus comes first: then nothing new arrives."""
         self._executor = ThreadPoolExecutor(self.settings.workers, thread_name_prefix="worker")
         self._undo.callback(self._executor.shutdown)
+        self._reporting = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="report")
+        self._undo.callback(self._reporting.shutdown)
         self._undo.callback(self._withdraw)
         self._undo.callback(self._stop_agents)
         self.bus = make(self._executor)
@@ -198,6 +203,7 @@ class Process:
             seams=self.seams,
             observe=self._observe,
             gone_owners=self._gone_owners,
+            reporting=self._reporting,
             hold=hold,
             neutron=self.neutron,
         )

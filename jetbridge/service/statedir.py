@@ -39,10 +39,11 @@ class StateDir:
     def note_database(self, url: str, shown_url: str) -> None:
         """Leave word of a database elsewhere, without its password, for who looks for it here."""
         note = self.path / DATABASE_NOTE
-        if url == self.database_url:
-            note.unlink(missing_ok=True)
-        else:
-            note.write_text(f"{shown_url}\n", encoding="utf-8")
+        with writing(note):
+            if url == self.database_url:
+                note.unlink(missing_ok=True)
+            else:
+                note.write_text(f"{shown_url}\n", encoding="utf-8")
 
     @property
     def placement_database(self) -> Path:
@@ -154,6 +155,17 @@ def make_state_dir(path: Path) -> None:
         (path / name).touch(mode=0o600)
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Raises ``JetbridgeError`` that names what can't be written."""
+    try:
+        yield
+    except OSError as error:
+        raise JetbridgeError(
+            f"{path} can't be written: {error.strerror or error}. Move away what is there, or give another --state-dir"
+        ) from error
+
+
 def write_clouds(
     path: Path,
     base_url: str,
@@ -167,6 +179,7 @@ def write_clouds(
 
     Clients that ask no Keystone need an endpoint and an override per service (openstacksdk, Configuring OpenStack SDK
     Applications). Placement's is the endpoint itself, for osc-placement looks at no other. A password never stands in the file: OS_USERNAME and OS_PASSWORD give it.
+    Raises ``JetbridgeError`` when it can't be written.
     """
     cloud = {
         "auth_type": auth_strategy,
@@ -178,6 +191,7 @@ def write_clouds(
         "accelerator_endpoint_override": accelerator_url or f"{base_url}/accelerator/v2",
     }
     temporary = path.with_suffix(".new")
-    temporary.write_text(yaml.safe_dump({"clouds": {"jetbridge": cloud}}, sort_keys=False), encoding="utf-8")
-    temporary.chmod(0o600)
-    temporary.replace(path)
+    with writing(path):
+        temporary.write_text(yaml.safe_dump({"clouds": {"jetbridge": cloud}}, sort_keys=False), encoding="utf-8")
+        temporary.chmod(0o600)
+        temporary.replace(path)
