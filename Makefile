@@ -2,6 +2,9 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
+# Tests start hundreds of processes of ours: without bytecode each would compile the whole project, in more time than all else it does.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: demo test test-cyborg test-services test-placement test-kill test-load test-long check mutants lab lab-short clean setup setup-test setup-lab lock bench test-peer setup-peer lock-peer
 
 demo: setup

@@ -13,8 +13,8 @@ from tests.long.surface import Surface, hosts
 from tests.system.cloud import running
 
 SEED = 1
-OPERATIONS = 120
-INPUTS = 4000
+OPERATIONS = 80
+INPUTS = 2000
 
 
 @pytest.mark.parametrize("seed", range(20))
