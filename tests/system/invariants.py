@@ -29,6 +29,8 @@ _QUERIES = {
     "builds": "SELECT * FROM builds WHERE state = 'running'",
     "extra": "SELECT instance_uuid, pci_requests FROM instance_extra",
     "actions": "SELECT * FROM instance_actions WHERE finish_time IS NULL",
+    "handles": "SELECT h.address, r.instance_uuid FROM attach_handles h JOIN accelerator_requests r ON r.uuid = h.arq_uuid"
+    " WHERE h.attach_type = 'PCI'",
     "faults": "SELECT instance_uuid FROM instance_faults",
 }
 
@@ -43,6 +45,7 @@ class Tables:
     extra: list[Row]
     actions: list[Row]
     faults: list[Row]
+    handles: list[Row]
 
 
 def tables_of(cloud: Cloud) -> Tables:
@@ -108,6 +111,8 @@ def check_at_rest(cloud: Cloud) -> None:
     for row in tables.devices:
         if row["status"] in OWNED:
             addresses.setdefault(row["instance_uuid"], []).append(row["address"])
+    for row in tables.handles:
+        addresses.setdefault(row["instance_uuid"], []).append(row["address"])
     servers = {row["uuid"]: row for row in tables.servers}
     seen = set()
     for folder in _folders(cloud):

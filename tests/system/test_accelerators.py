@@ -14,6 +14,7 @@ from jetbridge.virt.guest import parse_domain
 from tests.system.clients import openstack_client
 from tests.system.cloud import Cloud, fleet, gpu, host
 from tests.system.conftest import deployed
+from tests.system.invariants import check_at_rest
 
 T4 = {"vendor_id": "10de", "product_id": "1eb8"}
 GRID = "nvidia-55"
@@ -134,6 +135,7 @@ def test_a_profile_becomes_a_device_in_the_guest_and_comes_back(accelerators: Ac
         server,
         "PCI",
     )
+    check_at_rest(accelerators.cloud)
     (hostdev,) = accelerators.xml(server, "h1").hostdevs
     assert hostdev.managed
     assert f"{hostdev.source.bus:02x}" == arq["attach_handle_info"]["bus"]
