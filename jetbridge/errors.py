@@ -256,6 +256,10 @@ class HostNotFound(NotFound):
     template = "Compute host {host} could not be found."
 
 
+class HostInUse(Conflict):
+    template = "Host {host} has servers ({servers}): delete them first (openstack server delete), then remove it."
+
+
 # --- networks and ports -----------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -13,10 +14,12 @@ from jetbridge.api.fields import Body, HostName, Line
 from jetbridge.api.hypervisors import state_of
 from jetbridge.api.paging import Listing, refuse_unknown
 from jetbridge.api.server_views import ZONE, microseconds
+from jetbridge.db import hosts
 from jetbridge.db import services as db
+from jetbridge.db.clock import utcnow
 from jetbridge.db.connection import Connection
 from jetbridge.db.services import Service
-from jetbridge.errors import Conflict, Invalid, NotFound
+from jetbridge.errors import Conflict, Invalid, JetbridgeError, NotFound
 
 logger = logging.getLogger(__name__)
 router = APIRouter(tags=["hosts"])
@@ -129,13 +132,24 @@ def update(service_id: str, body: ServiceChange, call: ComputeCall) -> dict[str,
 def delete(service_id: str, call: ComputeCall) -> Response:
     call.require(RULE)
 
-    def write(conn: Connection) -> None:
+    def write(conn: Connection) -> Service:
         service = db.get(conn, _key(call, service_id))
-        if state_of(call, service)[0] == "up":
+        # By its own signs of life: one that is only declared down would go on with a host that nobody knows any more.
+        if replace(service, forced_down=False).is_alive(utcnow(), call.services.settings.service_down_time):
             raise Conflict(f"Service {service_id} on host {service.host} is up: stop it before deleting it.")
-        db.delete(conn, service.id)
+        if service.binary == COMPUTE:
+            hosts.forget(conn, service.host, now=utcnow())
+        else:
+            db.delete(conn, service.id)
+        return service
 
-    call.services.database.write(write)
+    service = call.services.database.write(write)
+    if service.binary == COMPUTE:
+        logger.info("[%s] host %s is removed, with its devices", call.context.request_id, service.host)
+        try:
+            call.services.bus.cast(call.context, "conductor", "retire_hosts", {}, source="api")
+        except JetbridgeError as error:
+            logger.warning("Providers of %s are left to a conductor's next periodic pass: %s", service.host, error)
     return Response(status_code=204)
 
 

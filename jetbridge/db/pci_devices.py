@@ -113,6 +113,21 @@ def save(conn: Connection, changed: Iterable[PciDevice], *, now: datetime | None
     return stored
 
 
+def forget_node(conn: Connection, compute_node_id: int, *, now: datetime | None = None) -> None:
+    """The host is gone for good: its devices are soft-deleted. Its row must have been locked before (``compute_nodes.lock``)."""
+    conn.execute(
+        pci_devices.update()
+        .where(_t.compute_node_id == compute_node_id, _t.deleted == 0)
+        .values(
+            deleted=_t.id,
+            deleted_at=now or utcnow(),
+            status=Status.DELETED.value,
+            instance_uuid=None,
+            request_id=None,
+        )
+    )
+
+
 def _read_back(conn: Connection, fresh: Sequence[PciDevice]) -> list[PciDevice]:
     nodes = {device.compute_node_id for device in fresh}
     query = sa.select(_t.id, _t.compute_node_id, _t.address).where(_t.compute_node_id.in_(nodes), _t.deleted == 0)

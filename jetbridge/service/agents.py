@@ -26,10 +26,10 @@ from jetbridge.config.fleet import Fleet, load_fleet
 from jetbridge.config.origin import naming_origin
 from jetbridge.config.overrides import apply_overrides
 from jetbridge.config.settings import Settings
-from jetbridge.db import accelerators, compute_nodes, servers, services, vgpu_cards, vgpus
+from jetbridge.db import hosts, servers, services
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
-from jetbridge.errors import JetbridgeError, NotFound
+from jetbridge.errors import JetbridgeError
 from jetbridge.image.store import ImageDirectory
 from jetbridge.journey.seams import Seams
 from jetbridge.mdev.config import read_config
@@ -347,15 +347,7 @@ class FleetAgents:
             if servers.of_host(conn, name):
                 logger.warning("Host %s left the fleet while it has servers: it counts as down", name)
                 return
-            try:
-                node = compute_nodes.of_host(conn, name)
-                accelerators.remove_host(conn, node.id)
-                vgpus.forget_node(conn, node.id)
-                vgpu_cards.replace(conn, node.id, ())
-                compute_nodes.delete(conn, node.id, now=now)
-                services.delete(conn, services.find(conn, name, BINARY).id, now=now)
-            except NotFound:
-                return
+            hosts.forget(conn, name, now=now)
 
         self._kit.database.write(forget)
         self._kit.retire_gone_hosts()

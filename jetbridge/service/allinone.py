@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from jetbridge.api.guards import check_listen
 from jetbridge.config.fleet import Fleet
 from jetbridge.config.origin import naming_origin
 from jetbridge.config.settings import Settings
+from jetbridge.db import services
 from jetbridge.db.engine import Database
 from jetbridge.errors import JetbridgeError
 from jetbridge.model.events import EventSink, no_events
@@ -15,6 +17,7 @@ from jetbridge.pci.alias import parse_aliases
 from jetbridge.placement.session import GROUP as PLACEMENT
 from jetbridge.rpc.inprocess import InProcessBus
 from jetbridge.scheduler.manager import SchedulerManager
+from jetbridge.service.agents import BINARY
 from jetbridge.service.conducting import Conducting
 from jetbridge.service.front import open_front
 from jetbridge.service.http import HttpServer
@@ -22,6 +25,11 @@ from jetbridge.service.placement import EmbeddedPlacement, Spawn, spawn_process
 from jetbridge.service.process import Process
 from jetbridge.sessions import is_configured
 from jetbridge.steps.runtime import Observer, nobody
+
+logger = logging.getLogger(__name__)
+
+NAMED = 10
+"""How many hosts a warning names."""
 
 
 class AllInOne(Process):
@@ -80,11 +88,30 @@ class AllInOne(Process):
         self._open_bus(lambda executor: InProcessBus(executor, self.seams))
         conducting = self._serve_brain()
         self._open_agents(hold=lambda name: None, part=lambda fleet: fleet)
+        self._name_hosts_left_over()
         conducting.reconcile(starting=True)
         self._look_after(conducting)
         self._live()
         self._settle_reports()
         return open_front(self, server, self._listen, aliases, self._undo.callback)
+
+    def _name_hosts_left_over(self) -> None:
+        """Hosts of an earlier start with another fleet file: nobody would find out why they are down."""
+        assert self.agents is not None
+        with self.database.read() as conn:
+            known = services.hosts_of(conn, BINARY)
+        left = sorted(host for host in known if host not in self.agents)
+        if not left:
+            return
+        source = f"the fleet file {self._fleet.path}" if self._fleet else "this machine"
+        some = ", ".join(left[:NAMED]) + (f" and {len(left) - NAMED} more" if len(left) > NAMED else "")
+        logger.warning(
+            "Not of %s, but in the database of an earlier start: %s. They count as down and keep their providers in Placement. Remove one"
+            " that has no servers by `openstack compute service delete ID` (IDs: openstack compute service list), or keep what you start"
+            " apart by --state-dir",
+            source,
+            some,
+        )
 
     def _serve_brain(self) -> Conducting:
         self._register(self.host_name, ("nova-conductor", "conductor"), ("nova-scheduler", "scheduler"))

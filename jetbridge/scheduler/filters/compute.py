@@ -32,6 +32,7 @@ class ComputeFilter:
             return Reason(
                 "service.down",
                 "the compute service is down",
-                hint="start its agent and look at its log; openstack compute service set --up HOST nova-compute when it was forced down",
+                hint="start its agent and look at its log; openstack compute service set --up HOST nova-compute when it was forced down; "
+                "openstack compute service delete ID when the host is gone for good",
             )
         return None

@@ -157,7 +157,7 @@ def open_cloud(
     inbox = Inbox()
     with ThreadPoolExecutor(2) as pool:
         bus = InProcessBus(pool)
-        methods = ("build_servers", "delete_server")
+        methods = ("build_servers", "delete_server", "retire_hosts")
         bus.serve("conductor", {name: inbox.handler("conductor", name) for name in methods})
         agent = ("external_event", "start_server", "stop_server", "reboot_server", "console_output")
         for host in hosts:

@@ -1,0 +1,47 @@
+"""Taking a host out of every table, so that nothing of it is listed, counted or offered any more."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from jetbridge.db import accelerators, builds, compute_nodes, pci_devices, servers, services, vgpu_cards, vgpus
+from jetbridge.db.builds import RETURNED
+from jetbridge.db.connection import Connection
+from jetbridge.errors import HostInUse, HostNotFound, NotFound
+
+AGENT = "nova-compute"
+NAMED = 5
+"""How many servers a refusal names."""
+
+
+def forget(conn: Connection, host: str, *, now: datetime) -> None:
+    """The host is gone for good: its agent's service, what it is, its devices, vGPUs and accelerators. Its providers are orphans from now
+    on (``providers.orphans``). All in the caller's transaction, so that a process that dies leaves a host that is whole, or none.
+    A host that is unknown: nothing happens. Raises ``HostInUse`` while servers are on it; then nothing has changed."""
+    try:
+        node = compute_nodes.of_host(conn, host)
+        compute_nodes.lock(conn, node.id)  # a claim that comes now finds no host, one that came before is seen below
+    except HostNotFound:
+        node = None
+    held = {server.uuid for server in servers.of_host(conn, host)}
+    if node is not None:
+        held |= {server.uuid for server in servers.of_node(conn, node.id)}
+    begun = [build for build in builds.running(conn, host=host) if build.step not in (None, RETURNED)]
+    held |= set(servers.get_many(conn, [build.instance_uuid for build in begun]))
+    if held:
+        some = ", ".join(sorted(held)[:NAMED]) + (", ..." if len(held) > NAMED else "")
+        raise HostInUse(host=host, servers=some)
+    for (
+        build
+    ) in begun:  # of servers that are deleted: the host undoes them no more, and they would keep their allocations
+        builds.fail(conn, build.id, f"host {host} was removed", now=now)
+    if node is not None:
+        accelerators.remove_host(conn, node.id)
+        vgpus.forget_node(conn, node.id)
+        vgpu_cards.replace(conn, node.id, ())
+        pci_devices.forget_node(conn, node.id, now=now)
+        compute_nodes.delete(conn, node.id, now=now)
+    try:
+        services.delete(conn, services.find(conn, host, AGENT).id, now=now)
+    except NotFound:
+        return
