@@ -37,8 +37,15 @@ def audit(
         print_json(answer)
     else:
         rows = [(each["host"], each["ledger"], each["subject"], each["text"]) for each in answer["findings"]]
-        print_table(("HOST", "LEDGER", "WHAT", "DRIFT"), rows, empty=f"{answer['hosts']} hosts: all ledgers agree")
+        print_table(("HOST", "LEDGER", "WHAT", "DRIFT"), rows, empty=agreement(answer["hosts"], len(answer["unseen"])))
         for name, error in answer["unseen"].items():
             typer.echo(f"{name}: can't be asked: {error}")
     if answer["findings"] or answer["unseen"]:
         raise typer.Exit(FAILURE)
+
+
+def agreement(hosts: int, unseen: int) -> str:
+    """What is said when no drift was found: nothing of hosts that could not be asked."""
+    if unseen:
+        return f"{hosts - unseen} of {hosts} hosts agree, {unseen} can't be asked:"
+    return f"{hosts} {'host' if hosts == 1 else 'hosts'}: all ledgers agree"

@@ -30,7 +30,7 @@ def demo(
     fleet: Annotated[
         Path | None,
         typer.Option(
-            "--fleet", help="Simulate the hosts of this fleet file.", show_default="a small T4 and H100 fleet"
+            "--fleet", help="Simulate the hosts of this fleet file.", show_default="a small T4, H100 and A40 fleet"
         ),
     ] = None,
     as_json: Json = False,
@@ -42,8 +42,9 @@ def demo(
     shows every message between the services as it crosses, the device, and its
     <hostdev> as the hypervisor holds it; deletes the server, and shows that the
     device is free again. Then the same line once more by Placement: the provider
-    that stands for the device, its inventory and its allocation. Then a flavor with
-    [bold]accel:device_profile[/bold], whose device belongs to the accelerator service.
+    that stands for the device, its inventory and its allocation. Then a vGPU, a part
+    of a card, by [bold]resources:VGPU[/bold]; then a flavor with [bold]accel:device_profile[/bold],
+    whose device belongs to the accelerator service.
 
     [bold]Examples[/bold]
 
@@ -58,7 +59,10 @@ def demo(
     teller = Teller(quiet=as_json)
     story = _play(load_fleet(path), teller)
     accelerated = _accelerate(teller) if fleet is None else None
-    teller.say(f"Next: `{_program()} up --fleet FILE`, then `openstack server create ...` (README.md)", "dim")
+    teller.say(
+        f"Next: `{_program()} up --fleet FILE`, then `openstack server create ...` (README.md; `make setup-test` brings the client)",
+        "dim",
+    )
     if as_json:
         print_json(story.to_json() | ({"accelerators": accelerated.to_json()} if accelerated else {}))
 

@@ -26,7 +26,7 @@ def listing(
         str | None,
         typer.Option(
             "--status",
-            help="Only in this status: available, claimed, allocated, ...",
+            help="Only in this status (available, claimed, allocated, ...) or condition (cleaning, held, unknown, lost, ...).",
             autocompletion=completion.statuses,
         ),
     ] = None,

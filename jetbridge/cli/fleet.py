@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import typer
@@ -34,15 +35,19 @@ def reload(
     if as_json:
         print_json(answer)
         return
-    moved = False
-    for what in ("added", "removed", "changed"):
-        if answer.get(what):
-            moved = True
-            typer.echo(f"{what}: {', '.join(answer[what])}")
+    for line in reload_lines(answer):
+        typer.echo(line)
+
+
+def reload_lines(answer: Mapping[str, Sequence[str]]) -> list[str]:
+    kept = answer.get("kept", ())
+    shown = {**answer, "removed": [name for name in answer["removed"] if name not in kept]}
+    lines = [f"{what}: {', '.join(shown[what])}" for what in ("added", "removed", "changed") if shown.get(what)]
+    lines += [f"{name} left the fleet but has servers: counts as down" for name in kept]
+    moved = bool(lines)
     if answer.get("unserved"):
-        typer.echo(f"unserved: {', '.join(answer['unserved'])} (no jetbridge compute picks them by --host)")
-    if not moved:
-        typer.echo("nothing has changed")
+        lines.append(f"unserved: {', '.join(answer['unserved'])} (no jetbridge compute picks them by --host)")
+    return lines if moved else [*lines, "nothing has changed"]
 
 
 @fleet.command()

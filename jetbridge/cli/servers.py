@@ -126,6 +126,8 @@ def explanation(answer: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
             attempt = verdict["attempt"]
             lines.append((f"attempt {attempt}, {verdict['created_at']}, {verdict['request_id']}", "dim"))
         lines += _verdict_lines(verdict)
+    if any(verdict["hosts"] is None for verdict in answer["verdicts"]):
+        lines.append(("which hosts these are is for administrators to see", "dim"))
     if not answer["verdicts"]:
         lines.append(("no host has been asked, or the explanation is older than [jetbridge]keep_days", ""))
     return lines

@@ -53,7 +53,11 @@ def status(
     hosts = answer["hosts"]
     unreported = f", {hosts['not_reported']} not reported to Placement yet" if hosts["not_reported"] else ""
     out.print(f"hosts    {hosts['up']} up, {hosts['down']} down{unreported}", style="red" if hosts["down"] else None)
-    out.print(f"devices  {cell(answer['devices'])}", markup=False)
+    hidden = answer["devices_of_down_hosts"]
+    out.print(
+        f"devices  {cell(answer['devices'])}" + (f"; {hidden} more on hosts that are down" if hidden else ""),
+        markup=False,
+    )
     out.print(f"servers  {cell(answer['servers'])}", markup=False)
     out.print(f"aliases  {cell(answer['aliases'])}", markup=False)
     for host, error in answer["probe_errors"].items():

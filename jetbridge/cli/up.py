@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shlex
 import signal
 import threading
@@ -15,6 +16,8 @@ from jetbridge.cli.options import ConfigFile, DatabaseUrl, StateDir, state_dir_o
 
 DEFAULT_PORT = 8774
 PLACEMENT_PORT = 8778
+DRAIN_SECONDS = 30.0
+"""As the bus has it (``rpc.inprocess``), which is only imported by what serves."""
 
 
 def parse_port(text: str | int) -> int:
@@ -96,8 +99,18 @@ def up(
         typer.echo(f"export OS_CLIENT_CONFIG_FILE={shlex.quote(str(folder / 'clouds.yaml'))} OS_CLOUD=jetbridge")
         typer.echo(f"ready {base_url}")
         stop.wait()
+        note(stopping(service.builds_under_way()))
     finally:
         service.stop()
+    note("stopped")
+    gc.freeze()  # else the interpreter looks through all objects several times before it ends: seconds
+
+
+def stopping(builds: int) -> str:
+    """What is said while the service stops: it may take a while, and a second Ctrl-C would leave builds half done."""
+    if not builds:
+        return "stopping"
+    return f"stopping: waiting for {builds} {'build' if builds == 1 else 'builds'} (at most {DRAIN_SECONDS:g} s)"
 
 
 def stop_signal() -> threading.Event:

@@ -42,7 +42,7 @@ def types(
     columns = ("HOST", "PARENT", "TYPE", "NAME", "KIND", "CLASS", "USED", "TOTAL")
     rows = [
         (
-            each["host"],
+            each["host"] + (" (down)" if each["host_state"] == "down" else ""),
             each["parent"],
             each["type"],
             each["name"],

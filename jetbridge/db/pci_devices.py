@@ -226,13 +226,18 @@ def listing(
     return [ListedDevice(_device(row), row.host, row.display_name) for row in conn.execute(query)]
 
 
-def counts_by_status(conn: Connection, compute_node_id: int | None = None) -> dict[tuple[Status, Condition], int]:
-    """How many devices there are in each status and condition, on one host or on all."""
-    query = sa.select(_t.status, _t.condition, sa.func.count().label("devices")).where(_t.deleted == 0)
-    if compute_node_id is not None:
-        query = query.where(_t.compute_node_id == compute_node_id)
-    rows = conn.execute(query.group_by(_t.status, _t.condition))
-    return {(Status(row.status), Condition(row.condition)): row.devices for row in rows}
+def counts_by_status(
+    conn: Connection, compute_node_ids: Collection[int] | None = None
+) -> dict[tuple[Status, Condition], int]:
+    """How many devices there are in each status and condition, on the given hosts or on all."""
+    query = sa.select(_t.compute_node_id, _t.status, _t.condition, sa.func.count().label("devices"))
+    query = query.where(_t.deleted == 0).group_by(_t.compute_node_id, _t.status, _t.condition)
+    found: dict[tuple[Status, Condition], int] = {}
+    for row in conn.execute(query):
+        if compute_node_ids is None or row.compute_node_id in compute_node_ids:
+            kind = (Status(row.status), Condition(row.condition))
+            found[kind] = found.get(kind, 0) + row.devices
+    return found
 
 
 def owners_of_host(conn: Connection, compute_node_id: int) -> dict[str, int]:

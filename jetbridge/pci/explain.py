@@ -38,13 +38,22 @@ def bad_count(request: PciRequest) -> Reason:
 def properties(situation: Situation, before: Candidates, after: Candidates) -> Reason:
     request = situation.request
     wanted = " or ".join(_described(alternative) for alternative in request.spec) or "nothing"
-    if not before:
-        text = "the host has no free device"
-    elif not after:
+    if total(after) == total(before):  # this step took nothing away: there are too few whatever they are
+        return _too_few(situation, before, wanted)
+    if not after:
         text = f"no free device matches {label(request)} ({wanted})"
     else:
         text = f"{_devices(total(after), 'free')} {_verb(total(after), 'match')} {label(request)} ({wanted}), {request.count} wanted"
     return _reason("pci.properties", situation, before, after, text, _nearest_miss(situation, before, after))
+
+
+def _too_few(situation: Situation, candidates: Candidates, wanted: str) -> Reason:
+    name, count = label(situation.request), situation.request.count
+    if not candidates:
+        return _reason("pci.count", situation, candidates, (), "the host has no free device", None)
+    found = total(candidates)
+    text = f"{_devices(found, 'free')} {_verb(found, 'match')} {name} ({wanted}), {count} wanted"
+    return _reason("pci.count", situation, candidates, (), text, f"ask for at most {found}")
 
 
 def pfs(situation: Situation, before: Candidates, after: Candidates) -> Reason:

@@ -26,10 +26,10 @@ from jetbridge.config.fleet import Fleet, load_fleet
 from jetbridge.config.origin import naming_origin
 from jetbridge.config.overrides import apply_overrides
 from jetbridge.config.settings import Settings
-from jetbridge.db import hosts, servers, services
+from jetbridge.db import hosts, services
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
-from jetbridge.errors import JetbridgeError
+from jetbridge.errors import HostInUse, JetbridgeError
 from jetbridge.image.store import ImageDirectory
 from jetbridge.journey.seams import Seams
 from jetbridge.mdev.config import read_config
@@ -255,7 +255,7 @@ class FleetAgents:
 
     def reload(self, context: RequestContext, payload: Payload) -> Payload:
         """Handler of ``compute.reload_fleet``: the file is read and checked whole before anything changes, or with ``check_only`` nothing
-        does. ``left_out`` of the answer: its hosts that are not for this process. Options for everyone (aliases, filters) count from the
+        does. ``left_out`` of the answer: its hosts that are not for this process; ``kept``: those of ``removed`` that have servers. Options for everyone (aliases, filters) count from the
         next start on."""
         with self._reloading:
             return self._reload(context, bool(payload.get("check_only", False)))
@@ -276,7 +276,7 @@ class FleetAgents:
             check_fleet_host(wanted[name])
             self._check_options(wanted[name], settings[name])
         left_out = [host.name for host in whole.hosts if host.name not in wanted]
-        answer = {"added": added, "removed": removed, "changed": changed, "left_out": left_out}
+        answer = {"added": added, "removed": removed, "changed": changed, "left_out": left_out, "kept": []}
         if check_only:
             return answer
         if fleet.config != self._fleet.config:
@@ -285,8 +285,7 @@ class FleetAgents:
             )
         for name in changed:
             self._change(wanted[name], settings[name])
-        for name in removed:
-            self._remove(name)
+        answer["kept"] = [name for name in removed if not self._remove(name)]
         self._agents.start([self._open(wanted[name]) for name in added])
         self._fleet = fleet
         logger.info(
@@ -336,21 +335,24 @@ class FleetAgents:
         locks = self._agents[host.name].host.locks if host.name in self._agents else None
         self._agents.replace(self._agent(host, connection, files, settings, locks))
 
-    def _remove(self, name: str) -> None:
-        """A host that holds servers stays in the tables as down, so that they can be seen and deleted; others go."""
+    def _remove(self, name: str) -> bool:
+        """A host that holds servers stays in the tables as down, so that they can be seen and deleted (False); others go."""
         self._agents.stop([name])
         del self._hosts[name]
         owner, now = self._kit.owner, self._kit.now()
 
-        def forget(conn: Connection) -> None:
+        def forget(conn: Connection) -> bool:
             services.withdraw(conn, owner, [name])
-            if servers.of_host(conn, name):
+            try:
+                hosts.forget(conn, name, now=now)
+            except HostInUse:
                 logger.warning("Host %s left the fleet while it has servers: it counts as down", name)
-                return
-            hosts.forget(conn, name, now=now)
+                return False
+            return True
 
-        self._kit.database.write(forget)
+        gone = self._kit.database.write(forget)
         self._kit.retire_gone_hosts()
+        return gone
 
 
 def local_agent(kit: AgentKit, settings: Settings, state_dir: Path) -> ComputeAgent:

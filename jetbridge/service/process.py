@@ -109,6 +109,11 @@ class Process:
         """Finish what is under way and let everything go, the last started first. Again: nothing happens."""
         self._undo.close()
 
+    def builds_under_way(self) -> int:
+        """How many builds of this process ``stop`` would wait for."""
+        with self.database.read() as conn:
+            return sum(build.owner == self._owner for build in builds.running(conn))
+
     def _start(self) -> str:
         raise NotImplementedError
 

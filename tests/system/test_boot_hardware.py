@@ -31,7 +31,7 @@ def restart(cloud: Cloud, content: dict[str, object] | None = None) -> None:
 def test_f2_four_devices_removed_in_one_pass(launch: Launch) -> None:
     cloud = launch(fleet(host("h1", [gpu(bus) for bus in range(6)])))
     answer = cloud.reload(fleet(host("h1", [gpu(0), gpu(5)])))
-    assert answer == {"added": [], "removed": [], "changed": ["h1"], "unserved": []}
+    assert answer == {"added": [], "removed": [], "changed": ["h1"], "unserved": [], "kept": []}
     assert set(cloud.devices()) == {("h1", "0000:00:00.0"), ("h1", "0000:05:00.0")}
 
 
@@ -169,7 +169,7 @@ def test_a_reload_with_wrong_options_of_a_host_changes_nothing(
     assert len(cloud.devices()) == 2
     cloud.update_resources("h1")  # its agent still serves
     put_right = cloud.reload(fleet(host("h0", [gpu(1)]), host("h1", [gpu(1), gpu(2)])))
-    assert put_right == {"added": [], "removed": [], "changed": ["h1"], "unserved": []}
+    assert put_right == {"added": [], "removed": [], "changed": ["h1"], "unserved": [], "kept": []}
     assert len(cloud.devices("h1")) == 2
 
 
@@ -196,7 +196,7 @@ def test_case_25_other_aliases_count_from_the_next_start_on_and_the_log_says_so(
 def test_reload_adds_and_removes_hosts(launch: Launch) -> None:
     cloud = launch(fleet(host("h1", [gpu(1)])))
     answer = cloud.reload(fleet(host("h2", [gpu(1), gpu(2)])))
-    assert answer == {"added": ["h2"], "removed": ["h1"], "changed": [], "unserved": []}
+    assert answer == {"added": ["h2"], "removed": ["h1"], "changed": [], "unserved": [], "kept": []}
     assert {name for name, _ in cloud.devices()} == {"h2"}
     cloud.reported()
     server_id = boot(cloud, "GPU:2")
@@ -206,7 +206,10 @@ def test_reload_adds_and_removes_hosts(launch: Launch) -> None:
 def test_a_host_that_leaves_with_servers_is_down_and_returns_with_them(launch: Launch) -> None:
     cloud = launch(fleet(host("h1", [gpu(1)]), host("h2", [])))
     server_id = boot(cloud)
-    cloud.reload(fleet(host("h2", [])))
+    told = cloud.reload(fleet(host("h2", [])))
+    assert (told["removed"], told["kept"]) == (["h1"], ["h1"])
+    status = cloud.client.get(f"{cloud.url}/jetbridge/v1/status").json()
+    assert (status["devices"], status["devices_of_down_hosts"]) == ({}, 1)
     refused = cloud.wait(cloud.boot(cloud.flavor("g", {"pci_passthrough:alias": "GPU:1"})), "ERROR")
     assert "ComputeFilter" in refused["fault"]["message"]
     cloud.reload(fleet(host("h1", [gpu(1)]), host("h2", [])))

@@ -152,7 +152,7 @@ def test_what_runs_is_told_what_may_not_run_is_refused_and_all_read_the_fleet_ag
         process.stdout.close()
         assert words in (cloud.folder / f"{role}.stderr").read_text()
     more = fleet(host("h1", [gpu(1), gpu(2)]), host("h2", []), host("h3", []))
-    assert cloud.reload(more) == {"added": [], "removed": [], "changed": ["h1", "h2"], "unserved": ["h3"]}
+    assert cloud.reload(more) == {"added": [], "removed": [], "changed": ["h1", "h2"], "unserved": ["h3"], "kept": []}
     assert set(cloud.devices()) == {("h1", "0000:01:00.0"), ("h1", "0000:02:00.0")}
     twice = [{**T4, "name": "GPU", "device_type": word} for word in ("type-PF", "type-VF")]
     cloud.write_fleet(fleet(host("h1", []), host("h2", [], config={"pci": {"alias": twice}})))

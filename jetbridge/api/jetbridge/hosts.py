@@ -26,7 +26,7 @@ from jetbridge.errors import (
 )
 from jetbridge.model.context import RequestContext
 from jetbridge.pci.address import PciAddress
-from jetbridge.pci.device import Status
+from jetbridge.pci.device import Condition, Status
 from jetbridge.rpc.bus import Payload
 
 SCAN_SECONDS = 60.0
@@ -86,14 +86,16 @@ def _add_devices(routes: APIRouter, services: ApiServices) -> None:
         context: ContextOf, host: str | None = None, status: str | None = None, server: str | None = None
     ) -> Any:
         require_admin(context, "listing devices")
-        if status is not None and status not in set(Status):
-            raise Invalid(reason=f"status={status!r}: use {', '.join(Status)}")
+        if status is not None and status not in {*Status, *Condition}:
+            raise Invalid(reason=f"status={status!r}: use {', '.join([*Status, *Condition])}")
         owner = None if server is None else find_server(services, context, server).uuid
         with services.database.read() as conn:
             if host is not None:
                 compute_nodes.of_host(conn, host)
-            wanted = None if status is None else Status(status)
+            wanted = Status(status) if status in set(Status) else None
             found = pci_devices.listing(conn, host=host, status=wanted, instance_uuid=owner)
+            if status is not None and wanted is None:  # one of the conditions, which are shown beside the status
+                found = [each for each in found if each.device.condition == status]
             last = cleanings.last(conn, {each.device.compute_node_id for each in found})
         return {
             "devices": [
@@ -165,7 +167,7 @@ def _add_actions(routes: APIRouter, services: ApiServices) -> None:
 
 def reload_fleet(context: RequestContext, services: ApiServices) -> dict[str, list[str]]:
     """Every process that serves hosts of a fleet reads the file again, after all have checked it: what one of them refuses changes nothing.
-    ``unserved``: hosts of the file that no process picks. Raises what the file's mistakes raise, ``NotSupported`` without a fleet."""
+    ``unserved``: hosts of the file that no process picks; ``kept``: those of ``removed`` that have servers. Raises what the file's mistakes raise, ``NotSupported`` without a fleet."""
     with services.database.read() as conn:
         agents = service_rows.computes(conn)
     now, patience = utcnow(), services.settings.service_down_time
@@ -180,7 +182,10 @@ def reload_fleet(context: RequestContext, services: ApiServices) -> dict[str, li
             reason="no compute that is up serves a fleet file, so there is none to reload (start it with --fleet FILE)"
         )
     answers = [_reload_process(context, services, host, check_only=False) for host in checked.values()]
-    told = {what: [name for answer in answers for name in answer[what]] for what in ("added", "removed", "changed")}
+    told = {
+        what: [name for answer in answers for name in answer.get(what, ())]
+        for what in ("added", "removed", "changed", "kept")
+    }
     left_out = [set(answer["left_out"]) for answer in answers]
     return {**told, "unserved": sorted(set.intersection(*left_out))}
 

@@ -33,20 +33,26 @@ def router(services: ApiServices) -> APIRouter:
             nodes = compute_nodes.listing(conn)
             agents = service_rows.computes(conn)
             brains = [row for row in service_rows.listing(conn) if row.binary != "nova-compute"]
+            now, patience = utcnow(), services.settings.service_down_time
+            up = {node.id for node in nodes if node.host in agents and agents[node.host].is_alive(now, patience)}
             devices = pci_devices.counts_by_status(conn)
+            reachable = pci_devices.counts_by_status(conn, up)
             errors = providers.errors(conn)
             states = Counter(server.vm_state.value for server in servers.find(conn, ServerFilter(deleted=False)))
-        now, patience = utcnow(), services.settings.service_down_time
-        up = sum(1 for node in nodes if node.host in agents and agents[node.host].is_alive(now, patience))
         by_status: Counter[str] = Counter()
         by_condition: Counter[str] = Counter()
         for (device_status, condition), count in devices.items():
-            by_status[device_status.value] += count
+            # Those of a host that is down are offered to nobody, whatever they are.
+            by_status[device_status.value] += reachable.get((device_status, condition), 0)
             by_condition[condition.value] += count
         return {
             "version": __version__,
             "database": services.database.shown_url,
-            "hosts": {"up": up, "down": len(nodes) - up, "not_reported": sum(1 for node in nodes if not node.reported)},
+            "hosts": {
+                "up": len(up),
+                "down": len(nodes) - len(up),
+                "not_reported": sum(1 for node in nodes if not node.reported),
+            },
             "services": [
                 {
                     "binary": row.binary,
@@ -58,7 +64,8 @@ def router(services: ApiServices) -> APIRouter:
             ],
             "report_errors": {node.host: errors[node.id] for node in nodes if node.id in errors},
             "probe_errors": {node.host: node.probe_error for node in nodes if node.probe_error},
-            "devices": dict(sorted(by_status.items())),
+            "devices": dict(sorted((+by_status).items())),
+            "devices_of_down_hosts": sum(devices.values()) - sum(reachable.values()),
             "conditions": dict(sorted(by_condition.items())),
             "servers": dict(sorted(states.items())),
             "aliases": sorted(services.aliases),

@@ -11,6 +11,8 @@ from jetbridge.api.call import ContextOf
 from jetbridge.api.jetbridge.access import PREFIX, require_admin
 from jetbridge.api.services import ApiServices
 from jetbridge.db import compute_nodes, vgpu_cards, vgpus
+from jetbridge.db import services as service_rows
+from jetbridge.db.clock import utcnow
 from jetbridge.db.vgpu_cards import ListedCard
 from jetbridge.db.vgpus import ListedVgpu
 from jetbridge.mdev.cards import CardType
@@ -27,14 +29,19 @@ def router(services: ApiServices) -> APIRouter:
             if host is not None:
                 compute_nodes.of_host(conn, host)
             cards = vgpu_cards.listing(conn, host)
+            agents = service_rows.computes(conn)
             used = Counter(
                 (one.host, one.vgpu.card, one.vgpu.type)
                 for one in vgpus.listing(conn, host)
                 if one.vgpu.server is not None
             )
+        now, patience = utcnow(), services.settings.service_down_time
         return {
             "types": [
-                _type_view(card, kind, used[card.host, card.card.name, kind.type])
+                {
+                    **_type_view(card, kind, used[card.host, card.card.name, kind.type]),
+                    "host_state": "up" if card.host in agents and agents[card.host].is_alive(now, patience) else "down",
+                }
                 for card in cards
                 for kind in card.card.types
             ]

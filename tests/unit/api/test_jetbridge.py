@@ -74,6 +74,7 @@ def test_version_is_told_to_everybody(tmp_path: Path, people: PasswordFile) -> N
         ("/jetbridge/v1/servers/nope/verdicts", 404, "nope"),
         ("/jetbridge/v1/devices?host=nope", 404, "nope"),
         ("/jetbridge/v1/devices?status=free", 400, "'free': use available"),
+        ("/jetbridge/v1/devices?status=lost", 200, "devices"),
         ("/jetbridge/v1/scan", 400, "host"),
         ("/jetbridge/v1/nothing", 404, "/jetbridge/v1/nothing"),
     ],
@@ -130,7 +131,7 @@ def test_reload_asks_every_process_once_after_all_have_checked_the_file(door: Do
     computes.add("p2", ["h3"], served=["h3"], answer={"changed": ["h3"], "left_out": ["h1", "h2", "h4"]})
     computes.add("real", ["metal"], served=[], answer={})
     told = door.post("/jetbridge/v1/fleet/reload").json()
-    assert told == {"added": [], "removed": [], "changed": ["h1", "h3"], "unserved": ["h4"]}
+    assert told == {"added": [], "removed": [], "changed": ["h1", "h3"], "unserved": ["h4"], "kept": []}
     assert computes.asked == [("p1", True), ("p2", True), ("p1", False), ("p2", False)]
 
 

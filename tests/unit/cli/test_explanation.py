@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from jetbridge.cli.audit import agreement
+from jetbridge.cli.fleet import reload_lines
 from jetbridge.cli.scan import paste_lines
 from jetbridge.cli.servers import explanation
 
@@ -113,3 +115,25 @@ def test_a_fault_is_told_whole() -> None:
 def test_what_was_chosen_is_told_with_its_devices() -> None:
     text = told(verdict(passed=True, rule="chosen", text="chosen: GPU gets 0000:01:00.0"))
     assert "1 host passed every filter and was chosen: GPU gets 0000:01:00.0" in text
+
+
+def test_who_may_not_see_host_names_is_told_so() -> None:
+    refused = verdict(filter="PciPassthroughFilter", rule="pci.count", text="the host has no free device")
+    assert "for administrators to see" in told({**refused, "hosts": None})
+    assert "for administrators to see" not in told(refused)
+
+
+def test_audit_says_nothing_of_hosts_that_could_not_be_asked() -> None:
+    assert agreement(5, 4) == "1 of 5 hosts agree, 4 can't be asked:"
+    assert (agreement(1, 0), agreement(5, 0)) == ("1 host: all ledgers agree", "5 hosts: all ledgers agree")
+
+
+def test_a_host_that_left_with_servers_is_not_told_as_removed() -> None:
+    answer = {"added": [], "changed": ["t4-1"], "removed": ["t4-2", "t4-3"], "kept": ["t4-2"], "unserved": []}
+    assert reload_lines(answer) == [
+        "removed: t4-3",
+        "changed: t4-1",
+        "t4-2 left the fleet but has servers: counts as down",
+    ]
+    nothing: dict[str, list[str]] = {"added": [], "removed": [], "changed": [], "kept": [], "unserved": []}
+    assert reload_lines(nothing) == ["nothing has changed"]
