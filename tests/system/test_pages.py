@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,29 +16,37 @@ from tests.system.forked_openstack import folder_with_openstack
 from tests.system.transcript import Shell, commands_of, matches
 
 ROOT = Path(__file__).parents[2]
-NIC_FLEET = ("--fleet", "examples/nic-fleet.yaml")
-PAGES = {
-    "operate.md": ("--config-file", "examples/jetbridge.conf", "--fleet", "examples/slow-fleet.yaml"),
-    "network.md": NIC_FLEET,
-    "accelerators.md": NIC_FLEET,
-    "vgpu.md": ("--fleet", "examples/vgpu-fleet.yaml"),
-}
-"""How the service of each page is started."""
+PAGES = ("operate.md", "network.md", "accelerators.md", "vgpu.md")
+"""Each says how its service is started, and in which state folder."""
+
+
+def start_of(page: str) -> tuple[list[str], str]:
+    """The command of a page that starts its service, and the folder below the home that it gives it."""
+    found = re.search(r"jetbridge (up [^\n`]*) --state-dir ~/(\S+?)`?\)?;?\n", (ROOT / "docs" / page).read_text())
+    assert found, f"docs/{page} starts no service in a folder of its own"
+    return found[1].split(), found[2]
+
+
+def test_no_page_meets_what_another_left() -> None:
+    folders = [start_of(page)[1] for page in PAGES]
+    assert len(set(folders)) == len(PAGES)
 
 
 @pytest.fixture
 def environment(tmp_path: Path, page: str) -> Iterator[dict[str, str]]:
     """A person's terminal: a home of their own, and the service running."""
-    state = tmp_path / ".local" / "state" / "jetbridge"
+    command, folder = start_of(page)
+    state = tmp_path / folder
     environment = {
         "HOME": str(tmp_path),
         "PATH": os.pathsep.join(map(str, (folder_with_openstack(), Path(sys.executable).parent, os.environ["PATH"]))),
         "OS_CLIENT_CONFIG_FILE": str(state / "clouds.yaml"),
         "OS_CLOUD": "jetbridge",
+        "JETBRIDGE_STATE_DIR": str(state),
         "COLUMNS": "200",
     }
     up = subprocess.Popen(
-        ["jetbridge", "up", *PAGES[page], "--port", "0"],
+        ["jetbridge", *command, "--state-dir", str(state), "--port", "0"],
         cwd=ROOT,
         env=environment,
         stdout=subprocess.PIPE,

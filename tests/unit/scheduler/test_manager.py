@@ -93,7 +93,7 @@ def test_verdicts_are_kept_by_identical_reason_and_pass(cloud: Cloud) -> None:
         (2, "RetryFilter", ("h3",)),
     ]
     assert kept[0].group.reason is not None
-    assert kept[0].group.reason.rule == "pci.properties"
+    assert kept[0].group.reason.rule == "pci.count"
 
 
 def test_f3_refused_before_any_host_is_asked(cloud: Cloud) -> None:
