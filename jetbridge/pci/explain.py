@@ -53,7 +53,7 @@ def _too_few(situation: Situation, candidates: Candidates, wanted: str) -> Reaso
         return _reason("pci.count", situation, candidates, (), "the host has no free device", None)
     found = total(candidates)
     text = f"{_devices(found, 'free')} {_verb(found, 'match')} {name} ({wanted}), {count} wanted"
-    return _reason("pci.count", situation, candidates, (), text, f"ask for at most {found}")
+    return _reason("pci.count", situation, candidates, (), text, None)
 
 
 def pfs(situation: Situation, before: Candidates, after: Candidates) -> Reason:
