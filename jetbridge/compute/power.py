@@ -158,6 +158,7 @@ def _run(host: AgentHost, context: RequestContext, server: Server, event: str, o
         operation_failed(host, context, server.uuid, error, to_error=isinstance(error, DeviceIdentityMismatch))
         return
     _settle(host, server)
+    logger.info("%s of server %s on host %s is done", event, server.uuid, host.name, extra=about(context, server.uuid))
 
 
 def _settle(host: AgentHost, server: Server) -> None:

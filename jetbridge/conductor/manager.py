@@ -287,7 +287,12 @@ class ConductorManager:
         self._database.write(
             lambda conn: server_failed(conn, context, uuid, build.id, error.message, EVENT, self._now())
         )
-        self._say(context, uuid, "Server %s is in ERROR: %s", uuid, error.message)
+        logger.warning(
+            "Server %s is in ERROR: %s",
+            uuid,
+            error.message,
+            extra={"request_id": context.request_id, "server": uuid},
+        )
 
     def _finish_event(self, context: RequestContext, uuid: str) -> None:
         self._database.write(lambda conn: actions.finish_event(conn, uuid, context.request_id, EVENT, now=self._now()))

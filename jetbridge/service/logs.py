@@ -5,9 +5,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 
-FORMAT = "%(asctime)s.%(msecs)03d %(process)d %(levelname)s %(name)s %(who)s%(message)s"
+from jetbridge.service.statedir import owner_only
+
+FORMAT = "%(asctime)s.%(msecs)03d %(process)d %(levelname)s %(shown_name)s %(who)s%(message)s"
+SHOWN_NAMES = {"uvicorn.error": "uvicorn"}
+"""The HTTP server says all it has to say by that name, good news too."""
 DATES = "%Y-%m-%d %H:%M:%S"
 
 
@@ -25,6 +30,7 @@ class LineFormatter(logging.Formatter):
         if server := getattr(record, "server", None):
             who += f"[instance: {server}] "
         record.who = who
+        record.shown_name = SHOWN_NAMES.get(record.name, record.name)
         return super().format(record)
 
 
@@ -32,6 +38,11 @@ class LogFile(logging.FileHandler):
     """A log that can't be written (its disk is full) says so once on the terminal, and never in the way of the work."""
 
     _complained = False
+
+    def _open(self) -> TextIOWrapper:
+        return TextIOWrapper(
+            open(self.baseFilename, "ab", opener=owner_only), encoding=self.encoding, errors=self.errors
+        )
 
     def handleError(self, record: logging.LogRecord) -> None:
         if not self._complained:

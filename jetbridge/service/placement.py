@@ -18,6 +18,7 @@ from jetbridge.db.sqlite_file import prepare
 from jetbridge.errors import DatabaseUnusable, JetbridgeError
 from jetbridge.service.http import bound, reachable_at
 from jetbridge.service.placement_config import ChildConfig
+from jetbridge.service.statedir import owner_only
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +131,7 @@ class _Process:
 def spawn_process(config: ChildConfig, listener: socket.socket, log: Path) -> Child:
     """A new interpreter. Its input is a pipe whose other end nobody else has: it closes when this process ends, however that is."""
     fd = listener.fileno()
-    with log.open("ab") as stream:
+    with open(log, "ab", opener=owner_only) as stream:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "jetbridge.service.placement_child", str(fd)],
             stdin=subprocess.PIPE,

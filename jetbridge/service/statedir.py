@@ -66,7 +66,7 @@ class StateDir:
         number before is gone. Raises ``StateDirInUse``."""
         self.take(shared=True)
         for number in range(1, most + 1):
-            lock = (self.path / f"{numbered(role, number)}.lock").open("a+", encoding="ascii")
+            lock = _lock_file(self.path / f"{numbered(role, number)}.lock")
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -86,7 +86,7 @@ class StateDir:
         One byte of one file per host, so that a thousand hosts don't need a thousand open files.
         """
         if self._hosts is None:
-            self._hosts = (self.path / "hosts.lock").open("a+", encoding="ascii")
+            self._hosts = _lock_file(self.path / "hosts.lock")
         try:
             fcntl.lockf(self._hosts, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, zlib.crc32(name.encode()))
         except OSError as error:
@@ -97,7 +97,7 @@ class StateDir:
     @contextmanager
     def alone(self, what: str) -> Iterator[None]:
         """Only one process of this machine at a time does ``what``; others wait."""
-        with (self.path / f"{what}.lock").open("a+", encoding="ascii") as lock:
+        with _lock_file(self.path / f"{what}.lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
@@ -105,7 +105,7 @@ class StateDir:
         """Make the folder and hold it. Raises ``StateDirInUse``."""
         try:
             make_state_dir(self.path)
-            lock = (self.path / "lock").open("a+", encoding="ascii")
+            lock = _lock_file(self.path / "lock")
         except OSError as error:
             raise JetbridgeError(
                 f"The state folder {self.path} can't be used: {error}. Give another --state-dir"
@@ -137,6 +137,15 @@ def numbered(role: str, number: int) -> str:
     return role if number == 1 else f"{role}-{number}"
 
 
+def owner_only(path: str, flags: int) -> int:
+    """An ``opener``: a file that it makes is its owner's alone, whatever the process's umask; one that is there keeps its mode."""
+    return os.open(path, flags, 0o600)
+
+
+def _lock_file(path: Path) -> IO[str]:
+    return open(path, "a+", encoding="ascii", opener=owner_only)
+
+
 def _sign(lock: IO[str]) -> None:
     lock.truncate(0)
     lock.write(f"{os.getpid()}\n")
@@ -145,7 +154,7 @@ def _sign(lock: IO[str]) -> None:
 
 def make_state_dir(path: Path) -> None:
     """A folder that QEMU, which runs as a user of its own, can pass on its way to a guest's disk, but where nobody else can look
-    around; database and log are their owner's alone. A folder that exists keeps its mode."""
+    around; databases, logs and locks are their owner's alone. A folder that exists keeps its mode."""
     if not path.is_dir():
         for folder in (path, path / "images", path / "instances"):
             folder.mkdir(parents=True)

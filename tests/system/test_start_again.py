@@ -71,6 +71,21 @@ def test_a_group_that_is_still_held_at_a_hard_reboot_is_asked_for_once_more(laun
     assert cloud.owned(server_id) == ["0000:01:00.0"]
 
 
+def test_the_end_of_a_stop_start_and_reboot_is_in_the_log(launch: Launch) -> None:
+    cloud = launch(content())
+    server_id = boot(cloud)
+    for action, argument, event in (
+        ("os-stop", None, "compute_stop_instance"),
+        ("os-start", None, "compute_start_instance"),
+        ("reboot", HARD, "compute_reboot_instance"),
+    ):
+        after(cloud, server_id, action, argument)
+        path = f"/servers/{server_id}/os-instance-actions"
+        request_id = cloud.client.get(path).json()["instanceActions"][0]["request_id"]
+        line = f"[{request_id}] [instance: {server_id}] {event} of server {server_id} on host h1 is done"
+        cloud.until(lambda line=line: line in (cloud.state / "jetbridge.log").read_text(), line)  # type: ignore[misc]
+
+
 def test_a_start_is_tried_twice_where_a_group_is_held_and_else_once(launch: Launch) -> None:
     cloud = launch(content())
     server_id = boot(cloud)

@@ -77,7 +77,9 @@ def test_profiles(door: Door) -> None:
         assert door.get(f"{API}/device_profiles/{key}").json() == {"device_profile": made}
     assert door.get(f"{API}/device_profiles", params={"name": "infer"}).json() == {"device_profiles": [made]}
     assert door.get(f"{API}/device_profiles", params={"name": "other"}).json() == {"device_profiles": []}
-    assert "infer" in said(door.post(f"{API}/device_profiles", json=[{"name": "infer", "groups": GROUPS}]), 409)
+    taken = said(door.post(f"{API}/device_profiles", json=[{"name": "infer", "groups": GROUPS}]), 409)
+    assert "A device profile with name 'infer' already exists: choose another name" in taken
+    assert "UUID" not in taken
     assert door.delete(f"{API}/device_profiles", params={"value": "infer"}).status_code == 204
     assert "infer" in said(door.delete(f"{API}/device_profiles/infer"), 404)
 

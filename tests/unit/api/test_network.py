@@ -41,6 +41,14 @@ def make_port(door: Door, **more: Any) -> dict[str, Any]:
     return made
 
 
+@pytest.mark.parametrize("collection", network.COLLECTIONS)
+def test_what_there_is_none_of_can_not_be_made_and_says_where_it_is(door: Door, collection: str) -> None:
+    assert door.get(f"/network/v2.0/{collection}").json() == {collection.replace("-", "_"): []}
+    refused = said(door.post(f"/network/v2.0/{collection}", json={collection[:-1]: {"name": "x"}}))
+    assert f"there are no {collection} to make" in refused
+    assert "[neutron]endpoint_override" in refused
+
+
 def test_a_network_from_making_to_deleting(door: Door) -> None:
     assert door.get("/network/v2.0/networks").json() == {"networks": []}
     made = door.post("/network/v2.0/networks", json={"network": VLAN})

@@ -44,13 +44,26 @@ def service(status: int, body: bytes) -> Iterator[tuple[str, list[dict[str, str]
 @pytest.mark.parametrize(
     ("status", "body", "code", "words"),
     [
-        (404, {"error": {"code": "ServerNotFound", "message": "Server x could not be found."}}, NOT_FOUND, "Server x"),
+        (
+            404,
+            {"error": {"code": "ServerNotFound", "message": "Server x could not be found."}},
+            NOT_FOUND,
+            "`jetbridge servers` lists",
+        ),
+        (
+            404,
+            {"error": {"message": "Compute host h could not be found."}},
+            NOT_FOUND,
+            "found. `jetbridge hosts` lists",
+        ),
+        (404, {"detail": "Not Found"}, UNREACHABLE, "there is no Jetbridge at http://127.0.0.1:"),
+        (404, {"errors": [{"status": 404}]}, UNREACHABLE, "there is no Jetbridge at"),
         (403, {"error": {"code": "Forbidden", "message": "needs the role admin"}}, FAILURE, "role admin"),
         (409, {"conflictingRequest": {"code": 409, "message": "two of them"}}, FAILURE, "two of them"),
         (400, {"message": "marker is wrong", "code": "400 Bad Request", "title": "Bad Request"}, FAILURE, "marker"),
         (401, {"error": {"message": "who?"}}, FAILURE, "JETBRIDGE_USER"),
         (500, {}, FAILURE, "answered 500"),
-        (200, b"<html>", UNREACHABLE, "is it a Jetbridge service?"),
+        (200, b"<html>", UNREACHABLE, "there is no Jetbridge at"),
         (502, b"bad gateway", UNREACHABLE, "502"),
     ],
 )

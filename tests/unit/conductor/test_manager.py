@@ -67,7 +67,7 @@ def test_what_no_host_can_do_is_tried_once(database: Database) -> None:
     assert stage.fault(server).message == "a said aborted"
 
 
-def test_no_valid_host_is_an_error_whose_fault_says_why(database: Database) -> None:
+def test_no_valid_host_is_an_error_whose_fault_says_why(database: Database, caplog: pytest.LogCaptureFixture) -> None:
     stage = Stage(database, [[]], [])
     first, second = stage.server(), stage.server()
     stage.build(first, second)
@@ -78,6 +78,9 @@ def test_no_valid_host_is_an_error_whose_fault_says_why(database: Database) -> N
         with database.read() as conn:
             [action] = actions.of_server(conn, server)
         assert action.message == "Error"
+        [told] = [record for record in caplog.records if getattr(record, "server", None) == server]
+        assert told.levelname == "WARNING"
+        assert told.getMessage().startswith(f"Server {server} is in ERROR: No valid host")
 
 
 def test_a_reschedule_that_finds_nobody_tells_the_failure_that_led_there(database: Database) -> None:

@@ -99,6 +99,11 @@ def test_f26_a_query_changes_nothing_whatever_it_says(url: str, query: str) -> N
         ("SELECT * FROM nova.pci_device", "no such table: pci_device; did you mean pci_devices"),
         ("SELECT * FROM zzz", "the tables are .*builds, commits, compute_nodes"),
         ("SELECT adress FROM pci_devices", "no such column: adress; did you mean address"),
+        (
+            "SELECT adress FROM nova.PCI_devices p",
+            "did you mean address.*; the columns of pci_devices are id, .*, address, ",
+        ),
+        ("SELECT zzzz FROM commits", "no such column: zzzz; the columns of commits are"),
         ("SELECT FROM", "syntax error"),
         ("SELECT load_extension('x')", "not authorized|no such function"),
     ],

@@ -34,7 +34,8 @@ def test_the_hint_is_a_command_that_asks_the_same() -> None:
     )
     assert none_free(group).hint == (
         "openstack allocation candidate list --resource VGPU=2 --required CUSTOM_A --required OWNER_NOVA --forbidden CUSTOM_B"
-        " --member-of one shows who has it"
+        " --member-of one lists who could serve it now, openstack resource provider show --allocations PROVIDER who holds what of a"
+        " provider"
     )
 
 

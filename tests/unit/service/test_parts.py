@@ -31,6 +31,7 @@ def test_a_line_names_request_and_server_where_it_has_them() -> None:
     assert line("hello").endswith(" INFO jetbridge.x hello")
     text = line("hello", request_id="req-1", server="u-1")
     assert text.endswith(" INFO jetbridge.x [req-1] [instance: u-1] hello")
+    assert line("hello", name="uvicorn.error").endswith(" INFO uvicorn hello")
     assert line("hello", request_id=None, server="u-1").endswith(" jetbridge.x [instance: u-1] hello")
 
 
