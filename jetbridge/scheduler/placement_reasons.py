@@ -74,7 +74,10 @@ def hint(group: RequestGroup) -> str:
     words += [f"--required {name}" for name in sorted(group.required)]
     words += [f"--forbidden {name}" for name in sorted(group.forbidden)]
     words += [f"--member-of {uuid}" for uuid in sorted(group.member_of)]
-    return f"openstack allocation candidate list {' '.join(words)} shows who has it"
+    return (
+        f"openstack allocation candidate list {' '.join(words)} lists who could serve it now, openstack resource provider show --allocations"
+        " PROVIDER who holds what of a provider"
+    )
 
 
 def unknown(error: PlacementUnknownName) -> Reason:
