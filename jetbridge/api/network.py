@@ -14,7 +14,7 @@ from jetbridge.api.fields import Body, Description, Name, Whole
 from jetbridge.api.network_views import filtered, network_view
 from jetbridge.api.services import ApiServices
 from jetbridge.db.provider_networks import Changes
-from jetbridge.errors import Invalid, NotFound
+from jetbridge.errors import Invalid, NotFound, NotSupported
 from jetbridge.model.network import Network
 from jetbridge.network.embedded import EmbeddedPorts
 from jetbridge.network.ports import seen_network, seen_networks
@@ -186,6 +186,15 @@ def _network(body: NetworkBody, project: str) -> Network:
     )
 
 
+NOTHING_INSTEAD = (
+    "the embedded Network service has networks and ports alone; for more name a Neutron in [neutron]endpoint_override"
+)
+_INSTEAD = {
+    "subnets": "the embedded Network service hands out no addresses, boot with --network NETWORK as it is; for subnets name a Neutron in"
+    " [neutron]endpoint_override"
+}
+
+
 def _add_empty(routes: APIRouter) -> None:
     def add(collection: str) -> None:
         def index() -> Any:
@@ -194,7 +203,11 @@ def _add_empty(routes: APIRouter) -> None:
         def show(key: str) -> Any:
             raise NotFound(noun=collection, key=key)
 
+        def create() -> Any:
+            raise NotSupported(reason=f"there are no {collection} to make: {_INSTEAD.get(collection, NOTHING_INSTEAD)}")
+
         routes.add_api_route(f"/v2.0/{collection}", index)
+        routes.add_api_route(f"/v2.0/{collection}", create, methods=["POST"])
         routes.add_api_route(f"/v2.0/{collection}/{{key}}", show)
 
     for collection in COLLECTIONS:

@@ -21,6 +21,8 @@ DEFAULT_URL = "http://127.0.0.1:8774"
 SECONDS = 70.0
 """Longer than the service waits for a host, so that its own answer arrives."""
 
+_LISTS = {"Compute host ": "jetbridge hosts", "Server ": "jetbridge servers", "Device ": "jetbridge devices"}
+
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
@@ -103,16 +105,33 @@ class Client:
         try:
             body = answer.json()
         except ValueError:
-            raise CliError(
-                f"{self.base} answered {answer.status_code} without JSON: is it a Jetbridge service?", UNREACHABLE
-            ) from None
+            raise self._not_ours(answer) from None
         if answer.status_code < 400:
             return body
+        if answer.status_code in (404, 405) and _message(body) is None:
+            raise self._not_ours(answer)
         message = _message(body) or f"{self.base} answered {answer.status_code}"
         if answer.status_code == 401:
             hint = "set JETBRIDGE_USER and JETBRIDGE_PASSWORD" if not self.user else f"as user {self.user!r}"
             raise CliError(f"{self.base} refused us, {hint}: {message}", FAILURE)
-        raise CliError(message, NOT_FOUND if answer.status_code == 404 else FAILURE)
+        if answer.status_code == 404:
+            raise CliError(message + _known_by(message), NOT_FOUND)
+        raise CliError(message, FAILURE)
+
+    def _not_ours(self, answer: Any) -> CliError:
+        return CliError(
+            f"there is no Jetbridge at {self.base}: it answered {answer.status_code} as another service would. Give --url"
+            " http://HOST:PORT of yours, `jetbridge up` prints it as ready",
+            UNREACHABLE,
+        )
+
+
+def _known_by(message: str) -> str:
+    """Which command lists what could not be found."""
+    for noun, command in _LISTS.items():
+        if message.startswith(noun) and message.endswith("could not be found."):
+            return f" `{command}` lists those there are"
+    return ""
 
 
 def segment(text: str) -> str:

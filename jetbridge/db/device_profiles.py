@@ -20,11 +20,12 @@ _t = device_profiles.c
 
 def create(conn: Connection, profile: DeviceProfile, *, now: datetime | None = None) -> DeviceProfile:
     """Raises ``Conflict`` when there is one of that name or UUID."""
-    taken = sa.select(_t.id).where(sa.or_(_t.name == profile.name, _t.uuid == profile.uuid))
-    if conn.execute(taken).first() is not None:
-        raise Conflict(
-            f"Device profile {profile.name!r} or one with UUID {profile.uuid} already exists: choose another"
-        )
+    for what, column, value in (("name", _t.name, profile.name), ("UUID", _t.uuid, profile.uuid)):
+        if conn.execute(sa.select(_t.id).where(column == value)).first() is not None:
+            raise Conflict(
+                f"A device profile with {what} {value!r} already exists: choose another {what}, or delete that one first"
+                f" (openstack accelerator device profile delete)"
+            )
     conn.execute(
         device_profiles.insert().values(
             uuid=profile.uuid,

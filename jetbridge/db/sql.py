@@ -125,7 +125,7 @@ def _run_on_sqlite(url: URL, query: str) -> QueryResult:
         try:
             return _result(connection.execute(query))
         except (sqlite3.Error, sqlite3.Warning) as error:
-            raise InvalidQuery(reason=_explained(str(error))) from error
+            raise InvalidQuery(reason=_explained(str(error), query)) from error
 
 
 def _opened_for_reading(url: URL, path: Path) -> sqlite3.Connection:
@@ -152,7 +152,7 @@ def _run_on_server(url: str, query: str) -> QueryResult:
                     driver.execute(query)
                 return _result(driver)
             except connection.dialect.loaded_dbapi.Error as error:
-                raise InvalidQuery(reason=_explained(_said(error))) from error
+                raise InvalidQuery(reason=_explained(_said(error), query)) from error
             finally:
                 driver.close()
     except DBAPIError as error:
@@ -181,7 +181,7 @@ _NO_COLUMN = re.compile(
 )
 
 
-def _explained(message: str) -> str:
+def _explained(message: str, query: str) -> str:
     if _READ_ONLY.search(message):
         return "it would change the database, and jetbridge sql never changes anything"
     table = _NO_TABLE.search(message)
@@ -189,10 +189,20 @@ def _explained(message: str) -> str:
         return f"{message}; {_nearest(table[table.lastindex or 0], metadata.tables, 'the tables are')}"
     column = _NO_COLUMN.search(message)
     if column:
-        names = {name for table in metadata.tables.values() for name in table.c.keys()}  # noqa: SIM118
-        near = difflib.get_close_matches(column[column.lastindex or 0], sorted(names), n=1)
-        return message + (f"; did you mean {near[0]}?" if near else "")
+        return message + _columns(column[column.lastindex or 0], query)
     return message
+
+
+def _columns(word: str, query: str) -> str:
+    """The column that was meant, and those of the tables that the query names."""
+    words = set(re.findall(r"\w+", query.lower()))
+    asked = {name: table.columns.keys() for name, table in metadata.tables.items() if name in words}
+    names = {column for columns in asked.values() for column in columns}
+    near = difflib.get_close_matches(word, sorted(names), n=1)
+    text = f"; did you mean {near[0]}?" if near else ""
+    return text + "".join(
+        f"; the columns of {name} are {', '.join(columns)}" for name, columns in sorted(asked.items())
+    )
 
 
 def _nearest(word: str, known: Any, otherwise: str) -> str:
