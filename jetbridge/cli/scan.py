@@ -106,9 +106,16 @@ def paste_lines(functions: Iterable[Mapping[str, Any]]) -> list[str]:
         "[pci]",
     ]
     for function in suggested:
-        lines += [f"# {function['address']} {function['name']}", function["suggestion"]["device_spec"]]
-        kinds.setdefault(function["suggestion"]["alias"], function)
+        suggestion = function["suggestion"]
+        if suggestion["caution"]:
+            lines += [f"# {function['address']} {function['name']}, {suggestion['caution']}:"]
+            lines += [f"#{suggestion['device_spec']}", f"#{suggestion['alias']}"]
+        else:
+            lines += [f"# {function['address']} {function['name']}", suggestion["device_spec"]]
+            kinds.setdefault(suggestion["alias"], function)
     lines += list(kinds)
+    if not kinds:
+        return lines
     lines += ["", "# Into a flavor, one of:"]
     lines += [
         f"openstack flavor set FLAVOR --property {function['suggestion']['flavor']}" for function in kinds.values()

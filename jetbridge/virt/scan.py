@@ -31,12 +31,14 @@ class GroupMember:
 @dataclass(frozen=True)
 class Suggestion:
     """Lines to paste: ``device_spec`` and ``alias`` into ``[pci]`` of the configuration, ``flavor`` as a property of a
-    flavor. The device_spec line selects this function, the alias any of its kind."""
+    flavor. The device_spec line selects this function, the alias any of its kind. ``caution``: why somebody has to decide first, so that
+    the line is not one to paste as it stands; None: nothing speaks against it."""
 
     alias_name: str
     device_spec: str
     alias: str
     flavor: str
+    caution: str | None = None
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def _scanned(
         _member(rows[address]) for address in row["iommu_members"] if address != row["address"] and address in rows
     )
     passed = row["class"].startswith(_PASSED_CLASSES)
-    suggestion = _suggestion(row, name) if passed else None
+    suggestion = _suggestion(row, name, _caution(row, vfs, files)) if passed else None
     return ScannedFunction(
         address=row["address"],
         vendor_id=row["vendor_id"],
@@ -145,14 +147,25 @@ def _warnings(row: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]], vfs
             f"{address} has {vfs} VFs: it can be given whole only while none of them is in use, and not at all when its driver "
             f"leaves them when it lets go (echo 0 > /sys/bus/pci/devices/{address}/sriov_numvfs removes them)."
         )
-    interfaces = _interfaces(address, files)
-    if interfaces and row["driver"] not in VFIO_DRIVERS and row["dev_type"] != DeviceType.VF:
-        found.append(
-            f"{address} is the host's network interface {interfaces[0]}, which goes away while a guest has it."
-        )
+    if interface := _interface_of_host(row, files):
+        found.append(f"{address} is the host's network interface {interface}, which goes away while a guest has it.")
     if row["dev_type"] == DeviceType.VDPA:
         found.append(f"{address} carries a vDPA device: those are given through network ports, not through aliases.")
     return found
+
+
+def _caution(row: Mapping[str, Any], vfs: int, files: HostFiles) -> str | None:
+    if vfs:
+        return f"instead of its {vfs} VFs, not beside them"
+    if interface := _interface_of_host(row, files):
+        return f"only if the host can do without {interface}"
+    return None if row["iommu_group"] else "once it has an IOMMU group"
+
+
+def _interface_of_host(row: Mapping[str, Any], files: HostFiles) -> str | None:
+    if row["driver"] in VFIO_DRIVERS or row["dev_type"] == DeviceType.VF:
+        return None
+    return next(iter(_interfaces(row["address"], files)), None)
 
 
 def _interfaces(address: str, files: HostFiles) -> list[str]:
@@ -172,7 +185,7 @@ def _assignable(address: str) -> bool:
     return True
 
 
-def _suggestion(row: Mapping[str, Any], name: str) -> Suggestion | None:
+def _suggestion(row: Mapping[str, Any], name: str, caution: str | None) -> Suggestion | None:
     if row["dev_type"] == DeviceType.VDPA or not _assignable(row["address"]):
         return None
     ids = {"vendor_id": row["vendor_id"], "product_id": row["product_id"]}
@@ -183,6 +196,7 @@ def _suggestion(row: Mapping[str, Any], name: str) -> Suggestion | None:
         device_spec=f"device_spec = {json.dumps({**ids, 'address': row['address']})}",
         alias=f"alias = {json.dumps(alias)}",
         flavor=f"pci_passthrough:alias={alias_name}:1",
+        caution=caution,
     )
 
 

@@ -60,6 +60,7 @@ def test_types_of_cards_tell_what_is_offered_and_used(tmp_path: Path) -> None:
         )
         assert other == {
             "host": "gpu001",
+            "host_state": "down",  # no agent tells of itself here
             "parent": "pci_0000_65_00_0",
             "address": "0000:65:00.0",
             "kind": "mdev",

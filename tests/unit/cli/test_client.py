@@ -36,9 +36,11 @@ def service(status: int, body: bytes) -> Iterator[tuple[str, list[dict[str, str]
     with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", heard
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", heard
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_members_of_a_project_see_reasons_without_host_names() -> None:
     assert "h1" not in told(verdict(passed=True, hosts=None))
 
 
-def function(address: str, kind: str | None) -> dict[str, Any]:
+def function(address: str, kind: str | None, caution: str | None = None) -> dict[str, Any]:
     suggestion = None
     if kind:
         suggestion = {
@@ -86,6 +86,7 @@ def function(address: str, kind: str | None) -> dict[str, Any]:
             "device_spec": f'device_spec = {{"address": "{address}"}}',
             "alias": f'alias = {{"name": "{kind}"}}',
             "flavor": f"pci_passthrough:alias={kind}:1",
+            "caution": caution,
         }
     return {"address": address, "name": "card", "suggestion": suggestion}
 
@@ -103,6 +104,16 @@ def test_each_device_gets_its_spec_and_each_kind_one_alias() -> None:
     ]
     assert len([line for line in lines if line.startswith("openstack flavor set")]) == 2
     assert paste_lines([function("b", None)]) == []
+
+
+def test_what_somebody_has_to_decide_first_stands_as_a_comment_with_what_to_decide() -> None:
+    lines = paste_lines([function("a", "nic", "only if the host can do without eth0"), function("c", "t4")])
+    given = [line for line in lines if line and not line.startswith("#")]
+    assert given[:3] == ["[pci]", 'device_spec = {"address": "c"}', 'alias = {"name": "t4"}']
+    at = lines.index("# a card, only if the host can do without eth0:")
+    assert lines[at + 1 : at + 3] == ['#device_spec = {"address": "a"}', '#alias = {"name": "nic"}']
+    alone = paste_lines([function("a", "nic", "only if the host can do without eth0")])
+    assert not [line for line in alone if line.startswith(("device_spec", "alias", "openstack"))]
 
 
 def test_a_fault_is_told_whole() -> None:

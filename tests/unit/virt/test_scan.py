@@ -106,3 +106,19 @@ def test_a_scan_changes_nothing(tmp_path: Path) -> None:
     scan(before, files)
     assert list(connection.node_devices()) == before
     assert not (tmp_path / "sim" / "node1" / "state.json").exists()
+
+
+def test_lines_that_somebody_has_to_decide_on_say_what(tmp_path: Path) -> None:
+    body = """
+    hardware: [connectx6, t4x4]
+    devices: [{address: "0000:01:00.0", vendor_id: "8086", product_id: "1572", driver: i40e, interface: eno1}]
+    """
+    cautions = {
+        address: function.suggestion.caution
+        for address, function in scanned(tmp_path, body).items()
+        if function.suggestion
+    }
+    assert cautions["0000:a1:00.0"] == "instead of its 4 VFs, not beside them"
+    assert cautions["0000:a1:00.2"] is None
+    assert cautions["0000:01:00.0"] == "only if the host can do without eno1"
+    assert cautions["0000:2f:00.0"] is None
