@@ -183,6 +183,10 @@ def test_fleet_reload_brings_new_hardware(cloud: Cloud, capsys: pytest.CaptureFi
 # --- up, as a process -----------------------------------------------------------------------------
 
 
+STOPPED = "note: stopping\nnote: stopped\n"
+"""What a service that has nothing to wait for says at its end."""
+
+
 class Up:
     """``jetbridge up`` in a process of its own."""
 
@@ -238,14 +242,14 @@ def test_up_tells_how_to_use_it_keeps_its_state_and_stops_cleanly(
     assert export == f"export OS_CLIENT_CONFIG_FILE={first.state / 'clouds.yaml'} OS_CLOUD=jetbridge"
     created = httpx.post(f"{url}/image/v2/images", json={"name": "kept", "disk_format": "raw"})
     assert created.status_code == 201
-    assert first.stop(number) == (0, "")
+    assert first.stop(number) == (0, STOPPED)
 
     again = Up(tmp_path, "--fleet", str(small_fleet), "--port", "0")
     ups.append(again)
     _, url = again.ready()
     names = [image["name"] for image in httpx.get(f"{url}/image/v2/images").json()["images"]]
     assert sorted(names) == ["kept", "tiny"]
-    assert again.stop() == (0, "")
+    assert again.stop() == (0, STOPPED)
 
 
 def test_two_services_do_not_share_a_state_folder(tmp_path: Path, small_fleet: Path, ups: list[Up]) -> None:
@@ -263,7 +267,7 @@ def test_two_services_do_not_share_a_state_folder(tmp_path: Path, small_fleet: P
     code, errors = port_taken.end()
     assert code == 1
     assert "--port" in errors
-    assert first.stop() == (0, "")
+    assert first.stop() == (0, STOPPED)
 
 
 @pytest.mark.parametrize(

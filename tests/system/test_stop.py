@@ -26,7 +26,7 @@ def test_what_is_said() -> None:
     assert DRAIN_SECONDS == inprocess.DRAIN_SECONDS
 
 
-def test_a_stop_says_which_builds_it_waits_for_and_takes_no_time_when_idle(tmp_path: Path) -> None:
+def test_a_stop_says_which_builds_it_waits_for(tmp_path: Path) -> None:
     file, state = tmp_path / "fleet.yaml", tmp_path / "state"
     file.write_text(yaml.safe_dump(fleet(host("h1", [gpu(1)], simulate={"delay": {"start_domain": 3}}))))
     command = [str(Path(sys.executable).parent / "jetbridge"), "up", "--fleet", str(file), "--port", "0"]
