@@ -10,13 +10,16 @@ from jetbridge.db.connection import Connection
 from jetbridge.errors import HostInUse, HostNotFound, NotFound
 
 AGENT = "nova-compute"
+CLAIM = "claim"
+"""The first step of a build. Once it is through, the server is on the host."""
 NAMED = 5
 """How many servers a refusal names."""
 
 
-def forget(conn: Connection, host: str, *, now: datetime) -> None:
+def forget(conn: Connection, host: str, *, now: datetime, agent_lives: bool = False) -> None:
     """The host is gone for good: its agent's service, what it is, its devices, vGPUs and accelerators. Its providers are orphans from now
     on (``providers.orphans``). All in the caller's transaction, so that a process that dies leaves a host that is whole, or none.
+    ``agent_lives``: builds that have claimed nothing yet don't count as servers on it: its agent finds no host, and another one builds them.
     A host that is unknown: nothing happens. Raises ``HostInUse`` while servers are on it; then nothing has changed."""
     try:
         node = compute_nodes.of_host(conn, host)
@@ -27,13 +30,14 @@ def forget(conn: Connection, host: str, *, now: datetime) -> None:
     if node is not None:
         held |= {server.uuid for server in servers.of_node(conn, node.id)}
     begun = [build for build in builds.running(conn, host=host) if build.step not in (None, RETURNED)]
+    if agent_lives:
+        begun = [build for build in begun if build.step != CLAIM]
     held |= set(servers.get_many(conn, [build.instance_uuid for build in begun]))
     if held:
         some = ", ".join(sorted(held)[:NAMED]) + (", ..." if len(held) > NAMED else "")
         raise HostInUse(host=host, servers=some)
-    for (
-        build
-    ) in begun:  # of servers that are deleted: the host undoes them no more, and they would keep their allocations
+    for build in begun:
+        # Of servers that are deleted: the host undoes them no more, and they would keep their allocations.
         builds.fail(conn, build.id, f"host {host} was removed", now=now)
     if node is not None:
         accelerators.remove_host(conn, node.id)

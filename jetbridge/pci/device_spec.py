@@ -92,7 +92,7 @@ class DeviceSpec:
         try:
             return self.matches(report)
         except PciConfigInvalidSpec:
-            return False
+            return False  # an address that nobody can be given
 
     def _address_matches(self, report: Report) -> bool:
         if self.address is None:

@@ -344,7 +344,7 @@ class FleetAgents:
         def forget(conn: Connection) -> bool:
             services.withdraw(conn, owner, [name])
             try:
-                hosts.forget(conn, name, now=now)
+                hosts.forget(conn, name, now=now, agent_lives=True)
             except HostInUse:
                 logger.warning("Host %s left the fleet while it has servers: it counts as down", name)
                 return False
