@@ -25,9 +25,10 @@ test-placement: setup-test
 test-kill: setup-test
 	$(BIN)/pytest -n 2 tests/kill
 
-# 200 servers at once on 100 devices, on every database, in one process and in many.
+# 200 servers at once on 100 devices, on every database, in one process and in many; races and restarts on database servers.
 test-load: setup-test
 	$(BIN)/pytest tests/long/test_load.py
+	$(BIN)/pytest --long tests/system/test_boot_races.py tests/system/test_database_restart.py
 
 # Hours of chance. SEED=NUMBER has a run again.
 test-long: setup-test

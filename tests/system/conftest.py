@@ -22,10 +22,21 @@ Launch = Callable[..., Cloud]
 SQLITE = "sqlite"
 on_every_database = pytest.mark.parametrize("database", [SQLITE, *SERVERS], indirect=True)
 """For tests of what databases do differently: locks, races, what others see."""
+on_every_database_at_length = pytest.mark.parametrize(
+    "database", [SQLITE, *(pytest.param(kind, marks=pytest.mark.at_length) for kind in SERVERS)], indirect=True
+)
+"""The same, on database servers only with ``--long``: `make test-load` does more of it there."""
 
 ALL_IN_ONE, SEPARATE = "all-in-one", "separate"
 on_both_deployments = pytest.mark.parametrize("deployment", [ALL_IN_ONE, SEPARATE], indirect=True)
 """For tests of what may differ between one process and many: messages, races, failures."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--long"):
+        long = [item for item in items if item.get_closest_marker("at_length")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in long]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

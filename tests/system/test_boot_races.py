@@ -6,7 +6,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.system.cloud import Cloud, fleet, gpu, host
-from tests.system.conftest import Launch, on_every_database
+from tests.system.conftest import Launch, on_every_database_at_length
 
 
 def boot_at_once(cloud: Cloud, flavor: str, count: int) -> list[dict[str, object]]:
@@ -21,7 +21,7 @@ def delete_all(cloud: Cloud, servers: list[dict[str, object]]) -> None:
         list(pool.map(lambda server: cloud.wait_gone(str(server["id"])), servers))
 
 
-@on_every_database
+@on_every_database_at_length
 def test_eight_boots_at_once_on_eight_free_gpus_are_eight_active_time_and_again(
     launch: Launch, database: str | None
 ) -> None:
@@ -37,7 +37,7 @@ def test_eight_boots_at_once_on_eight_free_gpus_are_eight_active_time_and_again(
         assert cloud.domains("gpu1") == {}
 
 
-@on_every_database
+@on_every_database_at_length
 def test_forty_boots_at_once_on_ten_devices_of_three_hosts_are_ten_active(launch: Launch) -> None:
     hosts = [
         host("h1", [gpu(bus) for bus in range(5)]),

@@ -18,7 +18,9 @@ DEVICES = 10
 
 
 @pytest.mark.parametrize("database", SERVERS, indirect=True)
-@pytest.mark.parametrize("crash", [False, True], ids=["restart", "crash"])
+@pytest.mark.parametrize(
+    "crash", [pytest.param(False, id="restart", marks=pytest.mark.at_length), pytest.param(True, id="crash")]
+)
 def test_boots_and_deletes_go_on_when_the_database_server_comes_back(
     request: pytest.FixtureRequest, launch: Launch, database_server: DatabaseServers, crash: bool
 ) -> None:

@@ -45,6 +45,8 @@ def test_placements_database_that_is_none_is_named_and_can_be_moved_away(tmp_pat
     database.rename(tmp_path / "away")
     cloud.start()
     try:
+        cloud.reported()
+        cloud.update_resources("h1")
         cloud.until(lambda: consumers(cloud) == {server_id}, "the server has its allocation back")
     finally:
         cloud.stop()
