@@ -5,25 +5,18 @@ The product starts an interpreter of its own for it (``spawn_process``), which t
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
 import signal
 import socket
-import struct
-import subprocess
 import sys
-import tempfile
 import threading
-import time
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from jetbridge.service.placement import Child
 from jetbridge.service.placement_config import ChildConfig
-
-_LENGTH = struct.Struct("!I")
+from tests.servers.forks import Run, ask, serve, start
 
 
 @dataclass(frozen=True)
@@ -35,13 +28,7 @@ class Fork:
     def __call__(self, config: ChildConfig, listener: socket.socket, log: Path) -> Child:
         lifeline_of_child, lifeline = os.pipe()
         with log.open("ab") as stream:
-            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            connection.connect(self.path)
-            text = config.to_json().encode()
-            socket.send_fds(
-                connection, [_LENGTH.pack(len(text))], [listener.fileno(), lifeline_of_child, stream.fileno()]
-            )
-            connection.sendall(text)
+            connection = ask(self.path, config.to_json(), [listener.fileno(), lifeline_of_child, stream.fileno()])
         os.close(lifeline_of_child)
         pid = int(connection.recv(32))
         return ForkedChild(pid, connection, lifeline)
@@ -84,60 +71,23 @@ class ForkedChild:
 @cache
 def forks() -> Fork:
     """The process to fork from: one for the whole run, and it ends with this one."""
-    folder = Path(tempfile.mkdtemp(prefix="jetbridge-forks-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = folder / "socket"
-    process = subprocess.Popen([sys.executable, "-m", "tests.servers.placement", str(path)], stdin=subprocess.PIPE)
-    atexit.register(process.communicate)
-    # It listens before it imports: who comes meanwhile waits in the backlog.
-    while not path.exists():
-        assert process.poll() is None, "the process that Placements are forked from ended"
-        time.sleep(0.01)
-    return Fork(str(path))
+    return Fork(str(start("tests.servers.placement")))
 
 
-def _serve_forks(path: str) -> None:
-    temporary = f"{path}.new"
-    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    server.bind(temporary)
-    server.listen(64)
-    os.rename(temporary, path)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+def _prepare() -> Run:
     from jetbridge.service import placement_child
 
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children here
-    while True:
-        connection, _ = server.accept()
-        header, fds, _, _ = socket.recv_fds(connection, _LENGTH.size, 3)
-        if os.fork() == 0:
-            server.close()
-            _be_child(connection, _LENGTH.unpack(header)[0], fds, placement_child)
-        connection.close()
-        for fd in fds:
-            os.close(fd)
-
-
-def _be_child(connection: socket.socket, length: int, fds: list[int], placement_child: object) -> None:
-    try:
-        text = b""
-        while len(text) < length:
-            text += connection.recv(length - len(text))
-        listener, lifeline, log = fds
+    def run(connection: socket.socket, text: str, files: list[int]) -> None:
+        listener, lifeline, log = files
         os.setsid()
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(0)
         connection.sendall(str(os.getpid()).encode())
-        placement_child.serve(ChildConfig.from_json(text.decode()), socket.socket(fileno=listener), lifeline)  # type: ignore[attr-defined]
-    finally:
-        os._exit(1)
+        placement_child.serve(ChildConfig.from_json(text), socket.socket(fileno=listener), lifeline)
 
-
-def _end_with_parent() -> None:
-    while os.read(0, 1):
-        pass
-    os._exit(0)
+    return run
 
 
 if __name__ == "__main__":
-    _serve_forks(sys.argv[1])
+    serve(sys.argv[1], _prepare)

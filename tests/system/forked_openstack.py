@@ -7,23 +7,17 @@ What takes its place in PATH hands its words, environment, folder, and the files
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
-import shutil
 import signal
 import socket
-import struct
-import subprocess
 import sys
-import tempfile
-import threading
-import time
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
-_NUMBER = struct.Struct("!I")
+from tests.servers.forks import LENGTH, Run, serve, start
+
 _COMMANDS = ("openstack.compute.v2", "openstack.network.v2", "openstack.placement.v1", "openstack.accelerator.v2")
 
 _SCRIPT = """#!{python} -IS
@@ -41,74 +35,41 @@ sys.exit(struct.unpack("!I", answer)[0] if len(answer) == 4 else "the openstack 
 @cache
 def folder_with_openstack() -> Path:
     """A folder for PATH with the command in it. One for the whole run, and the process behind it ends with this one."""
-    folder = Path(tempfile.mkdtemp(prefix="jetbridge-openstack-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = folder / "socket"
-    words = [sys.executable, "-W", "ignore", "-m", "tests.system.forked_openstack", str(path)]
-    process = subprocess.Popen(words, stdin=subprocess.PIPE)
-    atexit.register(process.communicate)
-    while not path.exists():
-        assert process.poll() is None, "the process that the openstack command is forked from ended"
-        time.sleep(0.01)
-    script = folder / "bin" / "openstack"
+    path = start("tests.system.forked_openstack", "-W", "ignore")
+    script = path.parent / "bin" / "openstack"
     script.parent.mkdir()
     script.write_text(_SCRIPT.format(python=sys.executable, path=str(path)))
     script.chmod(0o755)
     return script.parent
 
 
-def _serve(path: str) -> None:
-    temporary = f"{path}.new"
-    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    server.bind(temporary)
-    server.listen(16)
-    os.rename(temporary, path)  # who comes while we import waits
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+def _prepare() -> Run:
     import openstackclient.shell
 
     for group in _COMMANDS:
         for command in entry_points(group=group):
             command.load()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the children here
-    while True:
-        connection, _ = server.accept()
-        header, files, _, _ = socket.recv_fds(connection, _NUMBER.size, 3)
-        if os.fork() == 0:
-            server.close()
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            _run(connection, _NUMBER.unpack(header)[0], files, openstackclient.shell)
-        connection.close()
-        for file in files:
-            os.close(file)
 
+    def run(connection: socket.socket, text: str, files: list[int]) -> None:
+        code = 1
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        try:
+            words, environment, folder = json.loads(text)
+            for number, file in enumerate(files):
+                os.dup2(file, number)
+            os.environ.clear()
+            os.environ.update(environment)
+            os.chdir(folder)
+            code = openstackclient.shell.main(words) or 0
+        except SystemExit as ending:
+            code = ending.code if isinstance(ending.code, int) else 1
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            connection.sendall(LENGTH.pack(code))
 
-def _run(connection: socket.socket, length: int, files: list[int], shell: object) -> None:
-    code = 1
-    try:
-        text = b""
-        while len(text) < length:
-            text += connection.recv(length - len(text))
-        words, environment, folder = json.loads(text)
-        for number, file in enumerate(files):
-            os.dup2(file, number)
-        os.environ.clear()
-        os.environ.update(environment)
-        os.chdir(folder)
-        code = shell.main(words) or 0  # type: ignore[attr-defined]
-    except SystemExit as ending:
-        code = ending.code if isinstance(ending.code, int) else 1
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        connection.sendall(_NUMBER.pack(code))
-        os._exit(0)
-
-
-def _end_with_parent() -> None:
-    while os.read(0, 1):
-        pass
-    os._exit(0)
+    return run
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1])
+    serve(sys.argv[1], _prepare)
