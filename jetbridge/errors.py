@@ -30,6 +30,11 @@ class JetbridgeError(Exception):
         return type(self).__name__
 
 
+def in_words(error: Exception) -> str:
+    """As people are told of it, whether it is one of ours or not."""
+    return error.message if isinstance(error, JetbridgeError) else f"{type(error).__name__}: {error}"
+
+
 class Invalid(JetbridgeError):
     """The caller's input is wrong."""
 

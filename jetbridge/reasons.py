@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 
@@ -21,6 +22,12 @@ class Reason:
     before: int | None = None
     after: int | None = None
     hint: str | None = None
+
+
+def some(names: Collection[str], most: int = 4) -> str:
+    """``a, b, c, d and 3 more``, in order."""
+    found = sorted(names)
+    return ", ".join(found[:most]) + (f" and {len(found) - most} more" if len(found) > most else "")
 
 
 def counted(number: int, noun: str) -> str:

@@ -327,7 +327,7 @@ def _free_handles(conn: Connection, accelerator: Accelerator) -> tuple[list[Atta
 
 def _unbind(conn: Connection, uuid: str) -> None:
     arq = arqs.get(conn, uuid)
-    _give_back(conn, arq)
+    _give_back(conn, arq, _lock_host(conn, arq))
     arqs.change(conn, uuid, ArqState.UNBOUND, hostname=None, device_rp_uuid=None, instance_uuid=None)
 
 
@@ -336,9 +336,9 @@ def _delete(conn: Connection, uuid: str, context: RequestContext) -> bool:
     arq = _check_delete(conn, context, uuid)
     if arq is None:
         return False
-    _lock_host(conn, arq)
+    host = _lock_host(conn, arq)
     _refuse_in_use(conn, uuid)
-    _give_back(conn, arq)
+    _give_back(conn, arq, host)
     return arqs.delete(conn, uuid)
 
 
@@ -353,10 +353,10 @@ def _lock_host(conn: Connection, arq: Arq) -> int | None:
     return None
 
 
-def _give_back(conn: Connection, arq: Arq) -> None:
+def _give_back(conn: Connection, arq: Arq, host: int | None) -> None:
+    """``host``: as ``_lock_host`` answered."""
     if arq.handle is None:
         return
-    host = _lock_host(conn, arq)
     accelerators.give_back(conn, arq.uuid, now=utcnow())
     if host is not None:
         accelerators.mark_relatives(conn, host)

@@ -18,14 +18,13 @@ from jetbridge.db import hosts
 from jetbridge.db import services as db
 from jetbridge.db.clock import utcnow
 from jetbridge.db.connection import Connection
-from jetbridge.db.services import Service
+from jetbridge.db.services import COMPUTE, Service
 from jetbridge.errors import Conflict, Invalid, JetbridgeError, NotFound
 
 logger = logging.getLogger(__name__)
 router = APIRouter(tags=["hosts"])
 
 RULE = "os_compute_api:os-services"
-COMPUTE = "nova-compute"
 BY_UUID = [at_version("service-by-uuid")]
 BY_HOST = [at_version("service-by-host")]
 

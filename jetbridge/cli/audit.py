@@ -7,6 +7,7 @@ import typer
 from jetbridge.cli.devices import Host
 from jetbridge.cli.failures import FAILURE
 from jetbridge.cli.options import Json, Password, ServiceStateDir, Url, User
+from jetbridge.reasons import counted
 
 
 def audit(
@@ -48,4 +49,4 @@ def agreement(hosts: int, unseen: int) -> str:
     """What is said when no drift was found: nothing of hosts that could not be asked."""
     if unseen:
         return f"{hosts - unseen} of {hosts} hosts agree, {unseen} can't be asked:"
-    return f"{hosts} {'host' if hosts == 1 else 'hosts'}: all ledgers agree"
+    return f"{counted(hosts, 'host')}: all ledgers agree"

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from jetbridge.cli.options import ConfigFile, DatabaseUrl, StateDir, state_dir_or_default
+from jetbridge.reasons import counted
 
 DEFAULT_PORT = 8774
 PLACEMENT_PORT = 8778
@@ -110,7 +111,7 @@ def stopping(builds: int) -> str:
     """What is said while the service stops: it may take a while, and a second Ctrl-C would leave builds half done."""
     if not builds:
         return "stopping"
-    return f"stopping: waiting for {builds} {'build' if builds == 1 else 'builds'} (at most {DRAIN_SECONDS:g} s)"
+    return f"stopping: waiting for {counted(builds, 'build')} (at most {DRAIN_SECONDS:g} s)"
 
 
 def stop_signal() -> threading.Event:

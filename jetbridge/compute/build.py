@@ -22,6 +22,7 @@ from jetbridge.errors import (
     PortInUse,
     ServerNotFound,
     ServiceUnavailable,
+    in_words,
 )
 from jetbridge.model.context import RequestContext
 from jetbridge.model.server import PowerState, Server, TaskState, VmState
@@ -253,18 +254,16 @@ def _server(build: BuildContext) -> Server:
             raise BuildAborted(server=build.server.uuid, reason="it was deleted") from None
 
 
-def _words(error: Exception) -> str:
-    return error.message if isinstance(error, JetbridgeError) else f"{type(error).__name__}: {error}"
-
-
 def _tell(host: AgentHost, context: RequestContext, build: Build, selection: Selection, failed: StepFailed) -> None:
     uuid, cause = build.instance_uuid, failed.cause
-    kind, reason = failure_kind(cause), _words(cause)
+    kind, reason = failure_kind(cause), in_words(cause)
     runs_on = next((left.error for left in failed.left if left.step == HOLDING), None)
     if runs_on is not None:
         # Not to another host: the server would run twice. Its owner's delete tries again.
         kind = "aborted"
-        reason = f"{reason} (step {failed.step}). Its guest can't be stopped, and keeps what it has: {_words(runs_on)}"
+        reason = (
+            f"{reason} (step {failed.step}). Its guest can't be stopped, and keeps what it has: {in_words(runs_on)}"
+        )
     logger.warning(
         "Build of server %s on host %s failed in step %s (%s): %s",
         uuid,

@@ -26,6 +26,7 @@ from jetbridge.errors import (
     NotFound,
     PciDeviceDetachFailed,
     ServerInvalidState,
+    in_words,
 )
 from jetbridge.model.context import RequestContext
 from jetbridge.model.server import NetworkRequest, Server, VmState
@@ -296,7 +297,7 @@ def _record(host: AgentHost, build_id: int, step: str) -> None:
 def _as_asked(server: Server, failed: StepFailed) -> JetbridgeError:
     """The error for the caller, who waits for it."""
     cause = failed.cause
-    reason = cause.message if isinstance(cause, JetbridgeError) else f"{type(cause).__name__}: {cause}"
+    reason = in_words(cause)
     if isinstance(cause, ComputeResourcesUnavailable):
         return InterfaceAttachPciClaimFailed(server=server.uuid, reason=str(cause.facts.get("reason", reason)))
     if isinstance(cause, JetbridgeError) and cause.http_status < 500:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from jetbridge.compute.host import AgentHost, about
 from jetbridge.db import actions, faults, servers
 from jetbridge.db.connection import Connection
-from jetbridge.errors import JetbridgeError
+from jetbridge.errors import JetbridgeError, in_words
 from jetbridge.model.context import RequestContext
 from jetbridge.model.server import TaskState, VmState
 
@@ -57,23 +57,16 @@ def operation_failed(
 ) -> None:
     """Record the fault and end the task; ``to_error``: the server is in ERROR from now on, else it stays as it was. A server that somebody
     began to delete meanwhile keeps that task, unless the delete is what failed."""
-    message = error.message if isinstance(error, JetbridgeError) else f"{type(error).__name__}: {error}"
+    message = in_words(error)
     code = error.http_status if isinstance(error, JetbridgeError) else 500
 
     def write(conn: Connection) -> None:
         faults.add(conn, server_uuid, code, message, host=host.name, now=host.now())
         states = None if of_delete else UNDELETED
+        changes: servers.Changes = {"task_state": None}
         if to_error:
-            servers.update(
-                conn,
-                server_uuid,
-                expected_task_states=states,
-                task_state=None,
-                vm_state=VmState.ERROR,
-                now=host.now(),
-            )
-        else:
-            servers.set_task_state(conn, server_uuid, states, None, now=host.now())
+            changes["vm_state"] = VmState.ERROR
+        servers.update(conn, server_uuid, expected_task_states=states, now=host.now(), **changes)
 
     host.database.write(write)
     logger.error(

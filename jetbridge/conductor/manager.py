@@ -287,12 +287,7 @@ class ConductorManager:
         self._database.write(
             lambda conn: server_failed(conn, context, uuid, build.id, error.message, EVENT, self._now())
         )
-        logger.warning(
-            "Server %s is in ERROR: %s",
-            uuid,
-            error.message,
-            extra={"request_id": context.request_id, "server": uuid},
-        )
+        self._say(context, uuid, "Server %s is in ERROR: %s", uuid, error.message, level=logging.WARNING)
 
     def _finish_event(self, context: RequestContext, uuid: str) -> None:
         self._database.write(lambda conn: actions.finish_event(conn, uuid, context.request_id, EVENT, now=self._now()))
@@ -336,8 +331,8 @@ class ConductorManager:
             extra={"request_id": context.request_id, "server": uuid},
         )
 
-    def _say(self, context: RequestContext, uuid: str, text: str, *values: object) -> None:
-        logger.info(text, *values, extra={"request_id": context.request_id, "server": uuid})
+    def _say(self, context: RequestContext, uuid: str, text: str, *values: object, level: int = logging.INFO) -> None:
+        logger.log(level, text, *values, extra={"request_id": context.request_id, "server": uuid})
 
 
 def _why_over(server: Server | None) -> str | None:

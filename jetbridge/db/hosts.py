@@ -7,19 +7,18 @@ from datetime import datetime
 from jetbridge.db import accelerators, builds, compute_nodes, pci_devices, servers, services, vgpu_cards, vgpus
 from jetbridge.db.builds import RETURNED
 from jetbridge.db.connection import Connection
+from jetbridge.db.services import COMPUTE
 from jetbridge.errors import HostInUse, HostNotFound, NotFound
 
-AGENT = "nova-compute"
-CLAIM = "claim"
-"""The first step of a build. Once it is through, the server is on the host."""
 NAMED = 5
 """How many servers a refusal names."""
 
 
-def forget(conn: Connection, host: str, *, now: datetime, agent_lives: bool = False) -> None:
+def forget(conn: Connection, host: str, *, now: datetime, unclaimed: str | None = None) -> None:
     """The host is gone for good: its agent's service, what it is, its devices, vGPUs and accelerators. Its providers are orphans from now
     on (``providers.orphans``). All in the caller's transaction, so that a process that dies leaves a host that is whole, or none.
-    ``agent_lives``: builds that have claimed nothing yet don't count as servers on it: its agent finds no host, and another one builds them.
+    ``unclaimed``: the step in which builds have claimed nothing, where the host's agent lives: they don't count as servers on it, for it finds
+    no host then, and another one builds them.
     A host that is unknown: nothing happens. Raises ``HostInUse`` while servers are on it; then nothing has changed."""
     try:
         node = compute_nodes.of_host(conn, host)
@@ -29,9 +28,7 @@ def forget(conn: Connection, host: str, *, now: datetime, agent_lives: bool = Fa
     held = {server.uuid for server in servers.of_host(conn, host)}
     if node is not None:
         held |= {server.uuid for server in servers.of_node(conn, node.id)}
-    begun = [build for build in builds.running(conn, host=host) if build.step not in (None, RETURNED)]
-    if agent_lives:
-        begun = [build for build in begun if build.step != CLAIM]
+    begun = [build for build in builds.running(conn, host=host) if build.step not in (None, RETURNED, unclaimed)]
     held |= set(servers.get_many(conn, [build.instance_uuid for build in begun]))
     if held:
         some = ", ".join(sorted(held)[:NAMED]) + (", ..." if len(held) > NAMED else "")
@@ -46,6 +43,6 @@ def forget(conn: Connection, host: str, *, now: datetime, agent_lives: bool = Fa
         pci_devices.forget_node(conn, node.id, now=now)
         compute_nodes.delete(conn, node.id, now=now)
     try:
-        services.delete(conn, services.find(conn, host, AGENT).id, now=now)
+        services.delete(conn, services.find(conn, host, COMPUTE).id, now=now)
     except NotFound:
         return

@@ -90,15 +90,7 @@ def save(conn: Connection, changed: Iterable[PciDevice], *, now: datetime | None
     # Deleting first: the same save may replace a row by a new one at the same address.
     if gone:
         conn.execute(
-            pci_devices.update()
-            .where(_t.id == sa.bindparam("row_id"))
-            .values(
-                deleted=_t.id,
-                deleted_at=at,
-                status=Status.DELETED.value,
-                instance_uuid=None,
-                request_id=None,
-            ),
+            pci_devices.update().where(_t.id == sa.bindparam("row_id")).values(_gone(at)),
             [{"row_id": device.id} for device in gone],
         )
     if kept:
@@ -118,14 +110,18 @@ def forget_node(conn: Connection, compute_node_id: int, *, now: datetime | None 
     conn.execute(
         pci_devices.update()
         .where(_t.compute_node_id == compute_node_id, _t.deleted == 0)
-        .values(
-            deleted=_t.id,
-            deleted_at=now or utcnow(),
-            status=Status.DELETED.value,
-            instance_uuid=None,
-            request_id=None,
-        )
+        .values(_gone(now or utcnow()))
     )
+
+
+def _gone(at: datetime) -> dict[str, Any]:
+    return {
+        "deleted": _t.id,
+        "deleted_at": at,
+        "status": Status.DELETED.value,
+        "instance_uuid": None,
+        "request_id": None,
+    }
 
 
 def _read_back(conn: Connection, fresh: Sequence[PciDevice]) -> list[PciDevice]:
@@ -207,7 +203,12 @@ def _part(
 
 
 def listing(
-    conn: Connection, *, host: str | None = None, status: Status | None = None, instance_uuid: str | None = None
+    conn: Connection,
+    *,
+    host: str | None = None,
+    status: Status | None = None,
+    condition: Condition | None = None,
+    instance_uuid: str | None = None,
 ) -> list[ListedDevice]:
     """Devices for people: by host and address."""
     query = (
@@ -221,6 +222,8 @@ def listing(
         query = query.where(compute_nodes.c.host == host)
     if status is not None:
         query = query.where(_t.status == status.value)
+    if condition is not None:
+        query = query.where(_t.condition == condition.value)
     if instance_uuid is not None:
         query = query.where(_t.instance_uuid == instance_uuid)
     return [ListedDevice(_device(row), row.host, row.display_name) for row in conn.execute(query)]

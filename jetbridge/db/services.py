@@ -17,6 +17,9 @@ from jetbridge.errors import NotFound
 
 _t = services.c
 
+COMPUTE = "nova-compute"
+"""What the agents are called."""
+
 
 @dataclass(frozen=True)
 class Service:
@@ -94,9 +97,14 @@ def listing(conn: Connection, *, binary: str | None = None, host: str | None = N
 
 def computes(conn: Connection, hosts: Collection[str] | None = None) -> dict[str, Service]:
     """The agents by host, of the given hosts (None: of all)."""
-    query = sa.select(services).where(_t.binary == "nova-compute", _t.deleted == 0).order_by(_t.id)
+    query = sa.select(services).where(_t.binary == COMPUTE, _t.deleted == 0).order_by(_t.id)
     found = conn.execute(narrowed(query, _t.host, hosts))
     return {row.host: _service(row) for row in found if hosts is None or row.host in hosts}
+
+
+def up(conn: Connection, now: datetime, service_down_time: int) -> frozenset[str]:
+    """The hosts whose agents are alive."""
+    return frozenset(host for host, agent in computes(conn).items() if agent.is_alive(now, service_down_time))
 
 
 def unwell(conn: Connection, binary: str, silent_since: datetime) -> dict[str, Service]:

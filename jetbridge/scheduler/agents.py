@@ -9,8 +9,6 @@ from datetime import datetime, timedelta
 from jetbridge.db import services
 from jetbridge.db.connection import Connection
 
-BINARY = "nova-compute"
-
 Facts = tuple[bool, bool, str | None]
 """Enabled, alive, and why it is disabled."""
 
@@ -42,14 +40,14 @@ class AgentWatch:
     def look(self, conn: Connection, now: datetime) -> Agents:
         """The agents as they are; the same object as the last time when nothing changed. One statement while all are well."""
         silent_since = now - timedelta(seconds=self._service_down_time)
-        census = services.census(conn, BINARY, silent_since)
+        census = services.census(conn, services.COMPUTE, silent_since)
         hosts = self._known.hosts
         if (census.services, census.newest) != self._registered:
             self._registered = census.services, census.newest
-            hosts = services.hosts_of(conn, BINARY)
+            hosts = services.hosts_of(conn, services.COMPUTE)
         unwell: dict[str, Facts] = {}
         if census.unwell:
-            for host, service in services.unwell(conn, BINARY, silent_since).items():
+            for host, service in services.unwell(conn, services.COMPUTE, silent_since).items():
                 alive = service.is_alive(now, self._service_down_time)
                 unwell[host] = (not service.disabled, alive, service.disabled_reason)
         agents = Agents(hosts, unwell)

@@ -17,6 +17,7 @@ from pathlib import Path
 from jetbridge.accelerator.client import AcceleratorClient
 from jetbridge.accelerator.device_spec import parse_accelerator_specs
 from jetbridge.compute.agent import ComputeAgent
+from jetbridge.compute.build import BUILD_STEPS
 from jetbridge.compute.host import AgentHost
 from jetbridge.compute.locks import ServerLocks
 from jetbridge.compute.provider_sources import SOURCES
@@ -29,6 +30,7 @@ from jetbridge.config.settings import Settings
 from jetbridge.db import hosts, services
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
+from jetbridge.db.services import COMPUTE
 from jetbridge.errors import HostInUse, JetbridgeError
 from jetbridge.image.store import ImageDirectory
 from jetbridge.journey.seams import Seams
@@ -48,8 +50,6 @@ from jetbridge.virt.simulated import SimulatedConnection, check_fleet_host, open
 from jetbridge.virt.vgpus import VgpuFacts
 
 logger = logging.getLogger(__name__)
-
-BINARY = "nova-compute"
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Agents:
         for name in fresh:
             kit.hold(name)
         kit.database.write(
-            lambda conn: services.register(conn, list(fresh), BINARY, "compute", kit.owner, kit.new_id, now=kit.now())
+            lambda conn: services.register(conn, list(fresh), COMPUTE, "compute", kit.owner, kit.new_id, now=kit.now())
         )
         gone = kit.gone_owners()
         settings = next(iter(fresh.values())).host.settings
@@ -344,7 +344,7 @@ class FleetAgents:
         def forget(conn: Connection) -> bool:
             services.withdraw(conn, owner, [name])
             try:
-                hosts.forget(conn, name, now=now, agent_lives=True)
+                hosts.forget(conn, name, now=now, unclaimed=BUILD_STEPS[0].name)
             except HostInUse:
                 logger.warning("Host %s left the fleet while it has servers: it counts as down", name)
                 return False

@@ -15,9 +15,9 @@ from jetbridge.errors import JetbridgeError
 from jetbridge.model.events import EventSink, no_events
 from jetbridge.pci.alias import parse_aliases
 from jetbridge.placement.session import GROUP as PLACEMENT
+from jetbridge.reasons import some
 from jetbridge.rpc.inprocess import InProcessBus
 from jetbridge.scheduler.manager import SchedulerManager
-from jetbridge.service.agents import BINARY
 from jetbridge.service.conducting import Conducting
 from jetbridge.service.front import open_front
 from jetbridge.service.http import HttpServer
@@ -99,18 +99,17 @@ class AllInOne(Process):
         """Hosts of an earlier start with another fleet file: nobody would find out why they are down."""
         assert self.agents is not None
         with self.database.read() as conn:
-            known = services.hosts_of(conn, BINARY)
+            known = services.hosts_of(conn, services.COMPUTE)
         left = sorted(host for host in known if host not in self.agents)
         if not left:
             return
         source = f"the fleet file {self._fleet.path}" if self._fleet else "this machine"
-        some = ", ".join(left[:NAMED]) + (f" and {len(left) - NAMED} more" if len(left) > NAMED else "")
         logger.warning(
             "Not of %s, but in the database of an earlier start: %s. They count as down and keep their providers in Placement. Remove one"
             " that has no servers by `openstack compute service delete ID` (IDs: openstack compute service list), or keep what you start"
             " apart by --state-dir",
             source,
-            some,
+            some(left, NAMED),
         )
 
     def _serve_brain(self) -> Conducting:

@@ -7,13 +7,14 @@ text, but hexadecimal in ``<address>`` attributes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from jetbridge.errors import InvalidNodeDevice, PciDeviceNotFoundById, ProbeFailed
 from jetbridge.pci.device import DeviceType
+from jetbridge.reasons import some
 from jetbridge.virt.children import PCI_DEVICES, netdev_of, vdpa_devices
 from jetbridge.virt.connection import HostFiles
 from jetbridge.virt.xml import Element, child_text, parse_xml
@@ -260,9 +261,9 @@ def check_complete(documents: Sequence[str], files: HostFiles | None = None, *, 
     in_sysfs = set(files.list_dir(PCI_DEVICES)) if files else set()
     if in_sysfs:
         if missing := in_sysfs - described:
-            raise ProbeFailed(host=host, reason=f"sysfs has {_some(missing)}, which libvirt did not return")
+            raise ProbeFailed(host=host, reason=f"sysfs has {some(missing)}, which libvirt did not return")
         if missing := described - in_sysfs:
-            raise ProbeFailed(host=host, reason=f"libvirt returned {_some(missing)}, which sysfs does not have")
+            raise ProbeFailed(host=host, reason=f"libvirt returned {some(missing)}, which sysfs does not have")
         return
     names = {device.name for device in devices}
     for device in devices:
@@ -271,12 +272,7 @@ def check_complete(documents: Sequence[str], files: HostFiles | None = None, *, 
         if device.pci:
             named = {*device.pci.iommu_members, *(device.pci.virt_functions or ()), device.pci.parent_addr} - {None}
             if missing := {address for address in named if address and address not in described}:
-                raise ProbeFailed(host=host, reason=f"{device.name} names {_some(missing)}, which was not returned")
-
-
-def _some(addresses: Iterable[str]) -> str:
-    found = sorted(addresses)
-    return ", ".join(found[:4]) + (f" and {len(found) - 4} more" if len(found) > 4 else "")
+                raise ProbeFailed(host=host, reason=f"{device.name} names {some(missing)}, which was not returned")
 
 
 def host_report(documents: Sequence[str], files: HostFiles, *, host: str = "this host") -> list[dict[str, Any]]:

@@ -103,7 +103,8 @@ def _scanned(
         _member(rows[address]) for address in row["iommu_members"] if address != row["address"] and address in rows
     )
     passed = row["class"].startswith(_PASSED_CLASSES)
-    suggestion = _suggestion(row, name, _caution(row, vfs, files)) if passed else None
+    interface = _interface_of_host(row, files) if passed else None
+    suggestion = _suggestion(row, name, _caution(row, vfs, interface)) if passed else None
     return ScannedFunction(
         address=row["address"],
         vendor_id=row["vendor_id"],
@@ -116,7 +117,7 @@ def _scanned(
         driver=row["driver"] or None,
         iommu_group=row["iommu_group"] or None,
         group_members=members,
-        warnings=tuple(_warnings(row, rows, vfs, files)) if passed else (),
+        warnings=tuple(_warnings(row, rows, vfs, interface)) if passed else (),
         suggestion=suggestion,
     )
 
@@ -126,7 +127,9 @@ def _member(row: Mapping[str, Any]) -> GroupMember:
     return GroupMember(row["address"], ids, class_name(row["class"]), row["driver"] or None)
 
 
-def _warnings(row: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]], vfs: int, files: HostFiles) -> list[str]:
+def _warnings(
+    row: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]], vfs: int, interface: str | None
+) -> list[str]:
     address, found = row["address"], []
     if not _assignable(address):
         found.append(f"{address} lies in a PCI domain of more than four digits: it can't be given to guests.")
@@ -147,17 +150,17 @@ def _warnings(row: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]], vfs
             f"{address} has {vfs} VFs: it can be given whole only while none of them is in use, and not at all when its driver "
             f"leaves them when it lets go (echo 0 > /sys/bus/pci/devices/{address}/sriov_numvfs removes them)."
         )
-    if interface := _interface_of_host(row, files):
+    if interface:
         found.append(f"{address} is the host's network interface {interface}, which goes away while a guest has it.")
     if row["dev_type"] == DeviceType.VDPA:
         found.append(f"{address} carries a vDPA device: those are given through network ports, not through aliases.")
     return found
 
 
-def _caution(row: Mapping[str, Any], vfs: int, files: HostFiles) -> str | None:
+def _caution(row: Mapping[str, Any], vfs: int, interface: str | None) -> str | None:
     if vfs:
         return f"instead of its {vfs} VFs, not beside them"
-    if interface := _interface_of_host(row, files):
+    if interface:
         return f"only if the host can do without {interface}"
     return None if row["iommu_group"] else "once it has an IOMMU group"
 

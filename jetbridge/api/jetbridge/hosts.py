@@ -92,10 +92,13 @@ def _add_devices(routes: APIRouter, services: ApiServices) -> None:
         with services.database.read() as conn:
             if host is not None:
                 compute_nodes.of_host(conn, host)
-            wanted = Status(status) if status in set(Status) else None
-            found = pci_devices.listing(conn, host=host, status=wanted, instance_uuid=owner)
-            if status is not None and wanted is None:  # one of the conditions, which are shown beside the status
-                found = [each for each in found if each.device.condition == status]
+            found = pci_devices.listing(
+                conn,
+                host=host,
+                status=Status(status) if status in set(Status) else None,
+                condition=Condition(status) if status in set(Condition) else None,  # shown beside the status
+                instance_uuid=owner,
+            )
             last = cleanings.last(conn, {each.device.compute_node_id for each in found})
         return {
             "devices": [

@@ -31,10 +31,10 @@ def router(services: ApiServices) -> APIRouter:
         require_admin(context, "reading the status")
         with services.database.read() as conn:
             nodes = compute_nodes.listing(conn)
-            agents = service_rows.computes(conn)
-            brains = [row for row in service_rows.listing(conn) if row.binary != "nova-compute"]
+            brains = [row for row in service_rows.listing(conn) if row.binary != service_rows.COMPUTE]
             now, patience = utcnow(), services.settings.service_down_time
-            up = {node.id for node in nodes if node.host in agents and agents[node.host].is_alive(now, patience)}
+            alive = service_rows.up(conn, now, patience)
+            up = {node.id for node in nodes if node.host in alive}
             devices = pci_devices.counts_by_status(conn)
             reachable = pci_devices.counts_by_status(conn, up)
             errors = providers.errors(conn)

@@ -29,18 +29,17 @@ def router(services: ApiServices) -> APIRouter:
             if host is not None:
                 compute_nodes.of_host(conn, host)
             cards = vgpu_cards.listing(conn, host)
-            agents = service_rows.computes(conn)
+            up = service_rows.up(conn, utcnow(), services.settings.service_down_time)
             used = Counter(
                 (one.host, one.vgpu.card, one.vgpu.type)
                 for one in vgpus.listing(conn, host)
                 if one.vgpu.server is not None
             )
-        now, patience = utcnow(), services.settings.service_down_time
         return {
             "types": [
                 {
                     **_type_view(card, kind, used[card.host, card.card.name, kind.type]),
-                    "host_state": "up" if card.host in agents and agents[card.host].is_alive(now, patience) else "down",
+                    "host_state": "up" if card.host in up else "down",
                 }
                 for card in cards
                 for kind in card.card.types

@@ -19,6 +19,7 @@ from jetbridge.db.retry import first_line
 from jetbridge.db.schema import metadata
 from jetbridge.db.types import MARIADB_COLLATION
 from jetbridge.errors import DatabaseUnusable
+from jetbridge.reasons import some
 
 if TYPE_CHECKING:
     from jetbridge.db.engine import Database
@@ -123,8 +124,7 @@ def _revision(database: Database, connection: Connection, scripts: ScriptDirecto
 
 
 def _some(tables: set[str]) -> str:
-    names = sorted(tables - {VERSION_TABLE})
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    return some(tables - {VERSION_TABLE})
 
 
 def _run(connection: Connection, scripts: ScriptDirectory, *, transactional: bool) -> None:
