@@ -31,7 +31,7 @@ from jetbridge.errors import (
 from jetbridge.model.context import RequestContext
 from jetbridge.model.server import NetworkRequest, Server, VmState
 from jetbridge.network.embedded import mac_address
-from jetbridge.network.nics import Chosen, Wish, choose, nic_of, request_of
+from jetbridge.network.nics import Chosen, Wish, check_mac, choose, nic_of, request_of
 from jetbridge.pci import device as life
 from jetbridge.pci.device import PciDevice
 from jetbridge.pci.flavor import flavor_policy
@@ -180,7 +180,7 @@ def attach_interface(host: AgentHost, context: RequestContext, server: Server, w
     held by the caller.
 
     Raises ``InterfaceAttachPciClaimFailed``, ``InterfaceAttachFailed``, ``AttachInterfaceNotSupported``, ``ForbiddenPortsWithAccelerator``,
-    ``ServerInvalidState``, and what ``choose`` raises.
+    ``ServerInvalidState``, ``Invalid``, and what ``choose`` raises.
     """
     (chosen,) = choose(host.ports, context, "auto" if wish is None else [wish])
     if chosen.vnic_type is VnicType.VIRTIO_FORWARDER:
@@ -254,6 +254,8 @@ def take_out_lost(host: AgentHost, server: Server) -> bool:
 def _note_attach(host: AgentHost, server: Server, chosen: Chosen) -> tuple[NetworkRequest, PciRequest | None, int]:
     def write(conn: Connection) -> tuple[NetworkRequest, PciRequest | None, int]:
         _check_idle(conn, server, "attach_interface")
+        if chosen.port is not None:
+            check_mac(chosen.port, {nic.mac: nic.port_id for nic in interfaces.of_server(conn, server.uuid)})
         spec = request_specs.get(conn, server.uuid)
         policy = flavor_policy(spec.flavor.extra_specs, spec.image_properties)
         request = request_of(chosen, policy, host.new_id)

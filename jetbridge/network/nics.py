@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -57,7 +57,21 @@ def choose(ports: Ports, context: RequestContext, requested: Requested) -> tuple
     for port_id in named:
         if named.count(port_id) > 1:
             raise Invalid(f"Port {port_id} is asked for more than once: a port is one NIC.")
-    return tuple(_choose(ports, context, wish) for wish in requested)
+    chosen = tuple(_choose(ports, context, wish) for wish in requested)
+    for number, one in enumerate(chosen):
+        if one.port is not None:
+            check_mac(one.port, {each.port.mac: each.port.id for each in chosen[:number] if each.port})
+    return chosen
+
+
+def check_mac(port: Port, others: Mapping[str, str | None]) -> None:
+    """Networks may each have a port of one MAC address. A hypervisor knows a guest's NICs by it: taking one out took the other.
+    ``others``: ports of the server by MAC address. Raises ``Invalid``."""
+    if port.mac in others:
+        raise Invalid(
+            f"Port {port.id} has the MAC address {port.mac}, as port {others[port.mac]} of the same server has: give one of them"
+            " another (openstack port set --mac-address)."
+        )
 
 
 def nic_of(chosen: Chosen, mac: str, request: PciRequest | None) -> NetworkRequest:

@@ -418,6 +418,18 @@ def test_refusals_of_attaching(openstack: OpenStack, cloud: Cloud) -> None:
     assert cloud.client.post(path, json={"interfaceAttachment": {"port_id": "nope"}}).status_code == 404
 
 
+def test_a_second_nic_of_one_mac_address_is_refused(openstack: OpenStack, cloud: Cloud) -> None:
+    """Networks may both have it; a guest's NICs are known by it, and taking the second one out took the first."""
+    first = make_port(openstack, "direct")
+    second = make_port(openstack, "direct", "moving", "--mac-address", first["mac_address"])
+    server = boot(openstack, cloud, "--port", first["id"])
+    said = openstack.refused("server", "add", "port", server["id"], second["id"])
+    assert "BadRequestException: 400" in said
+    assert f"Port {second['id']} has the MAC address {first['mac_address']}, as port {first['id']}" in said
+    assert len(domain(cloud, server).findall("devices/interface")) == 1
+    assert cloud.devices()[("net1", "0000:f1:00.1")] == ("available", None)
+
+
 def attached(sdk: Connection, server_id: str, port_id: str) -> bool:
     """Whether the port could be put in; it can't where there is no VF left."""
     answer = sdk.compute.post(f"/servers/{server_id}/os-interface", json={"interfaceAttachment": {"port_id": port_id}})

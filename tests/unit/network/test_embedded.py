@@ -210,3 +210,7 @@ def test_what_a_port_can_not_be_is_said(ports: EmbeddedPorts) -> None:
     twice = port(ports)
     with pytest.raises(Invalid, match="more than once"):
         choose(ports, ADMIN, [Wish(port=twice.id), Wish(port=twice.id)])
+    ports.create_network(Network("", "other", ADMIN.project))
+    alike = ports.create_port(Port("alike", network_id("other"), ADMIN.project, twice.mac))
+    with pytest.raises(Invalid, match=f"Port alike has the MAC address {twice.mac}, as port {twice.id}.*give one"):
+        choose(ports, ADMIN, [Wish(port=twice.id), Wish(port=alike.id)])
