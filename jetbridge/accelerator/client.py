@@ -86,9 +86,11 @@ class AcceleratorClient:
     def profile(self, name: str) -> DeviceProfile:
         """Raises ``DeviceProfileError`` unless there is exactly one of that name."""
         try:
-            found = self._send("GET", "/device_profiles", params={"name": name}).get("device_profiles", [])
+            answer = self._send("GET", "/device_profiles", params={"name": name})
         except _Refused as refused:
             raise DeviceProfileError(name=name, reason=refused.why) from refused
+        # The service reads a comma as several names.
+        found = [each for each in answer.get("device_profiles", []) if each["name"] == name]
         if len(found) != 1:
             got = (
                 "nothing: make it with `openstack accelerator device profile create`" if not found else str(len(found))

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 def profile_groups(call: Call, flavor: Flavor) -> tuple[RequestGroup, ...]:
     """Of the flavor's profile. Raises ``DeviceProfileError``."""
     name = flavor.extra_specs.get(PROFILE)
-    return _told(call, name, request_groups(_profile(call, name).groups)) if name else ()
+    return () if name is None else _told(call, name, request_groups(_profile(call, name).groups))
 
 
 def port_groups(call: Call, nics: Sequence[Chosen]) -> tuple[RequestGroup, ...]:

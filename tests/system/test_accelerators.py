@@ -220,13 +220,14 @@ def test_a_stopped_server_keeps_its_accelerator(accelerators: Accelerators) -> N
     gone(accelerators, server)
 
 
-def test_a_profile_that_is_not_there_is_refused_at_once(accelerators: Accelerators) -> None:
+@pytest.mark.parametrize("name", ["missing", "", "one,one"])
+def test_a_profile_that_is_not_there_is_refused_at_once(accelerators: Accelerators, name: str) -> None:
     cloud = accelerators.cloud
-    flavor = cloud.flavor("missing", {"accel:device_profile": "missing"})
+    flavor = cloud.flavor(f"asks for {name!r}", {"accel:device_profile": name})
     body = {"name": "s", "imageRef": cloud.image(), "flavorRef": flavor, "networks": "none"}
     answer = cloud.client.post("/servers", json={"server": body})
     assert answer.status_code == 400
-    assert "'missing'" in answer.text
+    assert f"'{name}'" in answer.text
 
 
 def test_what_was_not_deleted_is_by_the_next_pass(accelerators: Accelerators) -> None:

@@ -65,6 +65,10 @@ def test_case_116_a_profile_is_there_exactly_once(cyborg: FakeCyborg) -> None:
     cyborg.answer = lambda request: (200, {"device_profiles": [one, one]})
     with pytest.raises(DeviceProfileError, match=r"expected one.*got 2"):
         cyborg.client.profile("infer")
+    for wrong in ("infer,infer", "infer,", ""):  # the service reads a comma as several names, and none as all
+        cyborg.answer = lambda request: (200, {"device_profiles": [one]})
+        with pytest.raises(DeviceProfileError, match="got nothing"):
+            cyborg.client.profile(wrong)
     cyborg.answer = lambda request: (200, {"device_profiles": []})
     with pytest.raises(DeviceProfileError, match="got nothing"):
         cyborg.client.profile("infer")
