@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import re
 import unicodedata
@@ -64,6 +65,12 @@ def _sendable(value: Any) -> Any:
     return value
 
 
+def _ip(text: str) -> str:
+    if "%" in text:  # what follows is any text, and means something only on the machine that wrote it
+        raise ValueError("An address with a zone is of no use elsewhere: leave out the % and what follows")
+    return str(ipaddress.ip_address(text))
+
+
 def _no_boolean(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError("A boolean is not a number: write a number")
@@ -103,6 +110,7 @@ Name = Annotated[str, StringConstraints(max_length=255, min_length=1), AfterVali
 Line = Annotated[str, StringConstraints(max_length=255), AfterValidator(_printable)]
 Description = Annotated[str, StringConstraints(max_length=255), AfterValidator(_printable_lines)]
 LongDescription = Annotated[str, StringConstraints(max_length=65535), AfterValidator(_printable_lines)]
+IpAddress = Annotated[str, AfterValidator(_ip)]
 Uuid = Annotated[str, AfterValidator(_uuid)]
 Whole = Annotated[int, BeforeValidator(_no_boolean), Field(ge=0, le=MAX_INT)]
 Positive = Annotated[int, BeforeValidator(_no_boolean), Field(ge=1, le=MAX_INT)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import re
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from pydantic import AfterValidator, Field
 
 from jetbridge.api import policy
 from jetbridge.api.call import ContextOf
-from jetbridge.api.fields import Body, Description, Json, Line, Text
+from jetbridge.api.fields import Body, Description, IpAddress, Json, Line, Text
 from jetbridge.api.network_views import filtered, port_view
 from jetbridge.errors import Invalid
 from jetbridge.model.context import RequestContext
@@ -36,10 +35,6 @@ def _mac(text: str) -> str:
     return text.lower()
 
 
-def _ip(text: str) -> str:
-    return str(ipaddress.ip_address(text))
-
-
 def _profile(value: dict[str, Any]) -> dict[str, Any]:
     if len(json.dumps(value)) > MOST_PROFILE:
         raise ValueError(f"A binding profile has at most {MOST_PROFILE} characters")
@@ -50,7 +45,7 @@ def _profile(value: dict[str, Any]) -> dict[str, Any]:
 
 
 class FixedIp(Body):
-    ip_address: Annotated[str, AfterValidator(_ip)]
+    ip_address: IpAddress
 
 
 Mac = Annotated[str, AfterValidator(_mac)]

@@ -8,10 +8,9 @@ from fastapi import APIRouter, Response
 from pydantic import Field
 
 from jetbridge.api.call import Call, ComputeCall
-from jetbridge.api.fields import Body, Line, Tag
+from jetbridge.api.fields import Body, IpAddress, Line, Tag
 from jetbridge.api.microversions import check_request
 from jetbridge.api.server_actions import refuse_locked
-from jetbridge.api.server_requests import Address
 from jetbridge.api.servers import SOURCE, find
 from jetbridge.db import actions
 from jetbridge.db.connection import Connection
@@ -33,7 +32,7 @@ ATTACH_SECONDS = 120.0
 
 
 class FixedIp(Body):
-    ip_address: Address
+    ip_address: IpAddress
 
 
 class InterfaceAttachment(Body):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-import ipaddress
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
-from jetbridge.api.fields import Body, Description, HostName, Hostname, Line, Metadata, Name, Tag, Text, Uuid
+from jetbridge.api.fields import Body, Description, HostName, Hostname, IpAddress, Line, Metadata, Name, Tag, Text, Uuid
 from jetbridge.api.fields import _no_boolean as no_boolean
 from jetbridge.api.microversions import Version, check_request
 from jetbridge.errors import Invalid
@@ -66,7 +65,6 @@ FlavorRef = Annotated[
 ]
 ServerCount = Annotated[int, BeforeValidator(no_boolean), Field(ge=1, le=MOST_SERVERS)]
 ImageRef = Annotated[Literal[""] | Uuid, Field(union_mode="left_to_right")]
-Address = Annotated[str, AfterValidator(lambda text: str(ipaddress.ip_address(text)))]
 Tags = Annotated[tuple[Tag, ...], Field(max_length=MOST_TAGS), AfterValidator(_unique)]
 
 
@@ -75,7 +73,7 @@ class NetworkItem(Body):
 
     uuid: Line | None = None
     port: Line | None = None
-    fixed_ip: Address | None = None
+    fixed_ip: IpAddress | None = None
     tag: Tag | None = None
 
 

@@ -135,6 +135,18 @@ def test_no_text_of_a_server_may_hold_half_a_character(shared: Cloud, field: str
     assert f"server.{field}" in message(answer)
 
 
+def test_no_address_of_a_nic_may_have_a_zone(shared: Cloud) -> None:
+    """A zone is any text: half a character in it broke every list of servers from then on."""
+    nic = {"uuid": "data", "fixed_ip": "fe80::1%\ud800"}
+    body = {"server": {"name": "web", "imageRef": IMAGE, "flavorRef": "small", "networks": [nic]}}
+    content = json.dumps(body).encode()
+    answer = shared.client.post(f"{PREFIX}/servers", content=content, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400
+    assert "fixed_ip" in message(answer)
+    assert "leave out the %" in message(answer)
+    assert shared.client.get(f"{PREFIX}/servers/detail").status_code == 200
+
+
 def test_a_huge_body_is_refused(shared: Cloud) -> None:
     body = {"server": {"name": "a", "imageRef": IMAGE, "flavorRef": "1", "user_data": "A" * BODY_LIMIT}}
     answer = shared.ask("POST", "/servers", body)

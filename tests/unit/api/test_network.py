@@ -118,6 +118,7 @@ def test_a_port_from_making_to_deleting(door: Door) -> None:
         ({"mac_address": "nonsense"}, ["six pairs"]),
         ({"fixed_ips": [{"subnet_id": "x"}]}, ["subnet_id"]),
         ({"fixed_ips": [{"ip_address": "10.0.0.300"}]}, ["10.0.0.300"]),
+        ({"fixed_ips": [{"ip_address": "fe80::1%eth0"}]}, ["fixed_ips.0.ip_address", "leave out the %"]),
         ({"numa_affinity_policy": "near"}, ["numa_affinity_policy", "near"]),
         ({"security_groups": ["default"]}, ["security_groups"]),
         ({"device_id": "x"}, ["device_id"]),
@@ -140,6 +141,13 @@ def test_a_profile_that_no_answer_could_hold_is_refused_and_breaks_no_list(door:
     answer = door.post("/network/v2.0/ports", content=text, headers={"Content-Type": "application/json"})
     assert "binding:profile" in said(answer)
     assert len(door.get("/network/v2.0/ports").json()["ports"]) == 1
+
+
+def test_a_zone_that_no_answer_could_hold_is_refused_and_breaks_no_list(door: Door) -> None:
+    text = f'{{"port": {{"network_id": "{network_id("data")}", "fixed_ips": [{{"ip_address": "fe80::1%\\ud800"}}]}}}}'
+    answer = door.post("/network/v2.0/ports", content=text, headers={"Content-Type": "application/json"})
+    assert "fixed_ips.0.ip_address" in said(answer)
+    assert door.get("/network/v2.0/ports").json() == {"ports": []}
 
 
 def test_what_is_for_administrators(tmp_path: Path) -> None:
