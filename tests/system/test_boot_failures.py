@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jetbridge.errors import InvalidLibvirtMdevConfig, JetbridgeError, PciConfigInvalidSpec, PciInvalidAlias
+from jetbridge.steps.runtime import Moment
 from tests.system.cloud import T4, Cloud, fleet, gpu, host
 from tests.system.conftest import Launch, on_both_deployments
 
@@ -104,6 +106,29 @@ def test_a_guest_that_can_not_be_stopped_keeps_what_it_has_and_starts_nowhere_el
     cloud.delete(server_id)
     cloud.wait_gone(server_id)
     assert (cloud.statuses(), cloud.domains(name)) == (["available"] * 2, {})
+
+
+@pytest.mark.all_in_one
+def test_a_build_whose_guest_can_not_be_stopped_is_sent_to_no_other_host_and_says_why(tmp_path: Path) -> None:
+    """Nobody deletes it here: any other failure of a host sends a build to the next one."""
+    stuck = {"simulate": {"fail": {"destroy_domain": {"error": "Device or resource busy"}}}}
+
+    def observe(step: str, moment: Moment) -> None:
+        if (step, moment) == ("start", Moment.CHANGED):
+            raise JetbridgeError("the host is out of luck")
+
+    cloud = Cloud(tmp_path)
+    cloud.write_fleet(fleet(host("h1", [gpu(1)], **stuck), host("h2", [gpu(1)], **stuck)))
+    cloud.start(observe)
+    try:
+        server = cloud.wait(cloud.boot(gpu_flavor(cloud)), "ACTIVE", "ERROR")
+        assert "out of luck (step start). Its guest can't be stopped" in why(server)
+        assert "Device or resource busy" in why(server)
+        assert cloud.sql("SELECT attempts FROM builds") == [(0,)]
+        (domain,) = cloud.domains(server["OS-EXT-SRV-ATTR:host"]).values()
+        assert (domain["state"], domain["held"]) == ("running", cloud.owned(server["id"]))
+    finally:
+        cloud.stop()
 
 
 def test_a_device_is_free_as_soon_as_its_guest_is_gone_f27(launch: Launch) -> None:

@@ -47,10 +47,13 @@ def statuses(servers: list[dict[str, Any]]) -> list[str]:
 def test_case_90_a_card_and_its_virtual_functions_exclude_each_other(launch: Launch) -> None:
     cloud = launch(fleet(host("h1", [CARD]), pci=BY_ALIAS))
     pf, vf = (cloud.flavor(name, {"pci_passthrough:alias": f"{name}:1"}) for name in ("pf", "vf"))
-    for first, second in ((pf, vf), (vf, pf), (pf, vf)):
-        servers = [*boot(cloud, first), *boot(cloud, second)]
+    of_pf, of_vf = ["allocated", "unavailable", "unavailable"], ["allocated", "available", "unavailable"]
+    for first, second, devices in ((pf, vf, of_pf), (vf, pf, of_vf), (pf, vf, of_pf)):
+        servers = boot(cloud, first)
+        assert cloud.statuses() == devices
+        servers += boot(cloud, second)
         assert statuses(servers) == ["ACTIVE", "ERROR"]
-        assert "No valid host was found" in servers[1]["fault"]["message"]
+        assert "1 refused by PciPassthroughFilter" in servers[1]["fault"]["message"]  # before any claim
         delete(cloud, servers)
     assert set(cloud.statuses()) == {"available"}
 
