@@ -147,6 +147,25 @@ def test_no_address_of_a_nic_may_have_a_zone(shared: Cloud) -> None:
     assert shared.client.get(f"{PREFIX}/servers/detail").status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "named"),
+    [
+        ("/flavors/small/os-extra_specs", {"extra_specs": {"my:note": "a\0"}}, "extra_specs.my:note"),
+        (
+            "/servers",
+            {"server": {"name": "web", "imageRef": IMAGE, "flavorRef": "small", "metadata": {"note": "a\0"}}},
+            "server.metadata.note",
+        ),
+    ],
+)
+def test_no_value_that_is_kept_may_hold_a_nul(shared: Cloud, path: str, body: dict[str, Any], named: str) -> None:
+    """PostgreSQL stores none."""
+    answer = shared.ask("POST", path, body)
+    assert answer.status_code == 400
+    assert named in message(answer)
+    assert "NUL" in message(answer)
+
+
 def test_a_huge_body_is_refused(shared: Cloud) -> None:
     body = {"server": {"name": "a", "imageRef": IMAGE, "flavorRef": "1", "user_data": "A" * BODY_LIMIT}}
     answer = shared.ask("POST", "/servers", body)
