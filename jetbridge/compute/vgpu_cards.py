@@ -74,7 +74,7 @@ def note_cards(host: AgentHost, node: ComputeNode, documents: Sequence[str] | No
         stored = vgpu_cards.of_node(conn, node.id)
         wanted = _cards(host, conn, node.id, seen)
     if starting:
-        _tell(host, config, wanted)
+        _tell(host, config, wanted, seen)
     if stored == wanted:
         return
 
@@ -96,7 +96,18 @@ def _cards(host: AgentHost, conn: Connection, node_id: int, seen: HostVgpus) -> 
     return cards_of(seen, current_shares(host, conn, node_id, seen), ours)
 
 
-def _tell(host: AgentHost, config: VgpuConfig, cards: Sequence[Card]) -> None:
+def _tell(host: AgentHost, config: VgpuConfig, cards: Sequence[Card], seen: HostVgpus) -> None:
+    there = {address for parent in seen.parents for address in (parent.address, parent.card_address)}
+    for address, name in config.by_address.items():
+        if address not in there:
+            logger.warning(
+                "Host %s: [mdev_%s]device_addresses lists %s, where it has nothing that carries vGPUs: correct the address, or take it"
+                " out. See `jetbridge vgpu types`",
+                host.name,
+                name,
+                address,
+                extra=about(None),
+            )
     offered = {kind.type for card in cards for kind in card.types if kind.resource_class is not None}
     known = sorted({kind.type for card in cards for kind in card.types})
     for name in config.types.keys() - offered:

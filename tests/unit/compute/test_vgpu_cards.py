@@ -77,6 +77,13 @@ def test_a_type_that_no_card_has_is_told_at_start(bench: MakeBench, caplog: pyte
     )
 
 
+def test_an_address_without_a_card_is_told_at_start(bench: MakeBench, caplog: pytest.LogCaptureFixture) -> None:
+    listed = ("0000:3b:00.0", "0000:99:00.0")
+    bench(devices=[WHOLE], settings=settings("nvidia-222", nvidia_222=TypeOptions(listed)))
+    assert "[mdev_nvidia-222]device_addresses lists 0000:99:00.0, where it has nothing" in caplog.text
+    assert "lists 0000:3b:00.0" not in caplog.text
+
+
 def test_one_device_has_one_owner(bench: MakeBench) -> None:
     both = settings("nvidia-222", nvidia_222=TypeOptions(("0000:3b:00.0",)))
     with pytest.raises(
