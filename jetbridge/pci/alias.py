@@ -9,7 +9,7 @@ from typing import Any
 
 from jetbridge.errors import PciInvalidAlias
 from jetbridge.pci.request import Alias, AliasTable, NumaPolicy, Properties
-from jetbridge.pci.words import bool_word, nearest, strict_bool
+from jetbridge.pci.words import bool_word, nearest, read_json, strict_bool
 
 EXAMPLE = '{"name": "GPU", "vendor_id": "10de", "product_id": "1eb8", "device_type": "type-PCI"}'
 DEVICE_TYPES = ("type-PCI", "type-PF", "type-VF")
@@ -34,7 +34,7 @@ def parse_aliases(values: Sequence[str], *, pci_in_placement: bool = False) -> A
 
 def _parse_one(value: str) -> Alias:
     try:
-        fields = json.loads(value)
+        fields = read_json(value)
     except (ValueError, RecursionError) as error:
         raise PciInvalidAlias(reason=f"{value!r} is not JSON: {error}; write {EXAMPLE}") from None
     if not isinstance(fields, dict):

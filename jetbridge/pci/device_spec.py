@@ -18,7 +18,7 @@ from jetbridge.errors import (
 )
 from jetbridge.pci.address import ANY, FIELDS, MAX_ID, AddressPattern, GlobPattern, PciAddress, RegexPattern, parse_hex
 from jetbridge.pci.device import DeviceType
-from jetbridge.pci.words import bool_word, lenient_bool, strict_bool
+from jetbridge.pci.words import bool_word, lenient_bool, read_json, strict_bool
 
 EXAMPLE = '{"vendor_id": "10de", "product_id": "1eb8"}'
 
@@ -144,7 +144,7 @@ def card_serial(capabilities: object) -> str | None:
 
 def _lines(value: str) -> list[dict[str, Any]]:
     try:
-        parsed = json.loads(value)
+        parsed = read_json(value)
     except (ValueError, RecursionError) as error:
         raise PciConfigInvalidSpec(reason=f"{value!r} is not JSON: {error}; write {EXAMPLE}") from None
     lines = [parsed] if isinstance(parsed, dict) else parsed

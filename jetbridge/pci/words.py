@@ -1,12 +1,21 @@
-"""Words of configuration and flavors: true, false, and the nearest known one."""
+"""Words of configuration and flavors: true, false, the nearest known one, and JSON."""
 
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable
+from typing import Any
 
 TRUE_WORDS = ("1", "t", "true", "on", "y", "yes")
 FALSE_WORDS = ("0", "f", "false", "off", "n", "no")
+
+
+def read_json(text: str) -> Any:
+    """Raises ``ValueError`` or ``RecursionError``, also for half a character (an escape such as \\ud800 alone), which nothing can show."""
+    found = json.loads(text)
+    json.dumps(found, ensure_ascii=False).encode()
+    return found
 
 
 def strict_bool(value: object) -> bool:
