@@ -90,7 +90,7 @@ class AcceleratorClient:
         except _Refused as refused:
             raise DeviceProfileError(name=name, reason=refused.why) from refused
         # The service reads a comma as several names.
-        found = [each for each in answer.get("device_profiles", []) if each["name"] == name]
+        found = [each for each in answer.get("device_profiles", []) if each.get("name", name) == name]
         if len(found) != 1:
             got = (
                 "nothing: make it with `openstack accelerator device profile create`" if not found else str(len(found))
