@@ -72,6 +72,15 @@ def test_a_host_of_another_fleet_is_named_at_start_and_goes_when_its_service_is_
         assert cloud.statuses("a2") == ["available", "available"]
 
 
+def test_providers_of_a_removed_host_go_with_its_service(tmp_path: Any) -> None:
+    """At once: no periodic pass comes here."""
+    with running(tmp_path, FIRST, replace(SETTINGS, update_resources_interval=3600)) as cloud:
+        cloud.until(lambda: "a1" in provider_names(cloud), "a1 is reported")
+        restarted(cloud, SECOND)
+        assert removed(cloud, "a1").status_code == 204
+        cloud.until(lambda: not left_of(cloud, "a1"), "nothing is left of a1", lambda: left_of(cloud, "a1"))
+
+
 def test_providers_of_a_removed_host_go_although_placement_did_not_answer_then(tmp_path: Any) -> None:
     with running(tmp_path, FIRST, SETTINGS) as cloud:
         cloud.until(lambda: "a1" in provider_names(cloud), "a1 is reported")
