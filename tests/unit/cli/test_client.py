@@ -142,6 +142,7 @@ def test_passwords_of_another_cloud_are_not_sent_to_a_service_that_asks_for_none
 def test_tab_asks_the_service_of_the_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JETBRIDGE_URL", raising=False)
     monkeypatch.setenv("JETBRIDGE_STATE_DIR", str(tmp_path))
+    clouds(tmp_path, auth_type="none", compute_endpoint_override="http://127.0.0.1:1/compute/v2.1")  # nobody listens
     assert completion.hosts("") == []
     with service(200, json.dumps({"hosts": [{"host": "gpu1"}, {"host": "nic1"}]}).encode()) as (url, _):
         clouds(tmp_path, auth_type="none", compute_endpoint_override=f"{url}/compute/v2.1")

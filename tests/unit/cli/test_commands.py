@@ -241,7 +241,7 @@ def test_a_service_with_another_database_is_not_mistaken_for_one_without_data(
     assert run(["sql", "SELECT 1"]) == 0
 
 
-@pytest.mark.parametrize("command", [["sql", "SELECT 1"], ["db", "upgrade"], ["up", "--placement-port", "0"]])
+@pytest.mark.parametrize("command", [["sql", "SELECT 1"], ["db", "upgrade"], ["up", "--port", "0"]])
 @pytest.mark.parametrize(
     "url", ["postgresql://jetbridge:hunter2@/x?host=/nowhere", "mysql://u:hunter2@h@i/x", "u:hunter2@h"]
 )
