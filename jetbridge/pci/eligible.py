@@ -47,8 +47,8 @@ class Situation:
     cells: AffinityCells | None
     providers: Sequence[str]
     left: Sequence[int]
-    takers: Mapping[int, str]
-    blockers: Mapping[int, str]
+    takers: Mapping[int, frozenset[str]]
+    blockers: Mapping[int, frozenset[str]]
     allowed: frozenset[str] | None = None
     apart: bool = False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from jetbridge.pci.device import DeviceType
 from jetbridge.pci.eligible import (
@@ -84,20 +84,21 @@ def remote_managed(situation: Situation, before: Candidates, after: Candidates) 
 
 
 def taken(situation: Situation, before: Candidates, after: Candidates) -> Reason:
-    blockers = _names(situation.blockers, before)
-    takers = _names(situation.takers, before)
+    blockers = _taking(situation.blockers, before)
+    takers = _taking(situation.takers, before)
     lost, count = total(before) - total(after), total(before)
     subject = f"{_devices(count, 'free')} {_verb(count, 'match')} {label(situation.request)}"
     if blockers:
         text = (
             f"{subject}, but {lost} can't be given: a PF and its VFs exclude each other, and the server's "
-            f"request {blockers} takes their {_opposite(situation, before)}"
+            f"{blockers} their {_opposite(situation, before)}"
         )
         return _reason(
             "pci.dependency", situation, before, after, text, "the server needs devices of two cards, or of one kind"
         )
-    text = f"{subject}, but the server's request {takers} takes {lost}"
-    hint = "all requests of a server are served from different devices: ask for fewer, or widen one of the aliases"
+    text = f"{subject}, but the server's {takers} {lost}"
+    fewer = "ask for fewer" if situation.request.from_port else "ask for fewer, or widen one of the aliases"
+    hint = f"all requests of a server are served from different devices: {fewer}"
     return _reason("pci.taken", situation, before, after, text, hint)
 
 
@@ -222,8 +223,12 @@ def _reason(
     )
 
 
-def _names(by_index: Mapping[int, str], candidates: Candidates) -> str:
-    return ", ".join(sorted({by_index[c.index] for c in candidates if c.index in by_index}))
+def _taking(by_index: Mapping[int, Collection[str]], candidates: Candidates) -> str:
+    """``request GPU takes``; empty when nobody does."""
+    names = sorted({name for candidate in candidates for name in by_index.get(candidate.index, ())})
+    if len(names) < 2:
+        return "".join(f"request {name} takes" for name in names)
+    return f"requests {', '.join(names[:-1])} and {names[-1]} take"
 
 
 def _opposite(situation: Situation, candidates: Candidates) -> str:

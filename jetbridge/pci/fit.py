@@ -133,14 +133,17 @@ def _attempt(
     return Choice(takes=takes)
 
 
+_NOBODY: frozenset[str] = frozenset()
+
+
 class _Stock:
     """What is left of the pools while requests are served one after the other."""
 
     def __init__(self, pools: Sequence[Pool]) -> None:
         self.all = [Candidate(index, pool, pool.count) for index, pool in enumerate(pools)]
         self.left = [pool.count for pool in pools]
-        self.takers: dict[int, str] = {}
-        self.blockers: dict[int, str] = {}
+        self.takers: dict[int, frozenset[str]] = {}
+        self.blockers: dict[int, frozenset[str]] = {}
         self._pfs: dict[str, list[int]] = {}
         self._vfs: dict[str, list[int]] = {}
         for index, pool in enumerate(pools):
@@ -154,10 +157,10 @@ class _Stock:
             self.left[candidate.index] -= candidate.count
             if apart and candidate.pool.rp_uuid is not None:
                 self.left[candidate.index] = 0
-            self.takers[candidate.index] = label
+            self.takers[candidate.index] = self.takers.get(candidate.index, _NOBODY) | {label}
             for relative in self._relatives(candidate.pool):
                 self.left[relative] = 0
-                self.blockers[relative] = label
+                self.blockers[relative] = self.blockers.get(relative, _NOBODY) | {label}
 
     def _relatives(self, pool: Pool) -> list[int]:
         if pool.dev_type is DeviceType.PF:
