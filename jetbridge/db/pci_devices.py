@@ -17,6 +17,7 @@ from jetbridge.db.clock import utcnow
 from jetbridge.db.codec import canonical, decoded
 from jetbridge.db.tables import compute_nodes, instances, pci_devices
 from jetbridge.pci.device import Condition, DeviceType, PciDevice, Status
+from jetbridge.pci.existing import Existing
 from jetbridge.pci.pool import Part, Pool, assembled
 
 _t = pci_devices.c
@@ -30,6 +31,11 @@ _OF_INSTANCE = (
     .where(_t.instance_uuid == sa.bindparam("server"), _t.deleted == 0)
     .order_by(_t.compute_node_id, _t.address)
 )
+
+_FREE = sa.func.sum(
+    sa.case((sa.and_(_t.status == Status.AVAILABLE.value, _t.condition == Condition.OK.value), 1), else_=0)
+)
+"""How many of a group can be given out."""
 
 
 @dataclass(frozen=True)
@@ -146,11 +152,10 @@ def pools(conn: Connection, compute_node_ids: Collection[int] | None = None) -> 
         _t.parent_ifname,
         _t.rp_uuid,
     ]
-    is_free = sa.and_(_t.status == Status.AVAILABLE.value, _t.condition == Condition.OK.value)
     query = (
         sa.select(
             *identity,
-            sa.func.sum(sa.case((is_free, 1), else_=0)),
+            _FREE,
             sa.func.count(),
             sa.func.min(_t.fabric),
             sa.func.min(_t.switch),
@@ -241,6 +246,16 @@ def counts_by_status(
             kind = (Status(row.status), Condition(row.condition))
             found[kind] = found.get(kind, 0) + row.devices
     return found
+
+
+def existing(conn: Connection) -> list[Existing]:
+    """How many devices of each kind there are on all hosts."""
+    kind = _t.vendor_id, _t.product_id, _t.dev_type
+    query = sa.select(*kind, sa.func.count(), _FREE).where(_t.deleted == 0).group_by(*kind)
+    return [
+        Existing(vendor_id, product_id, DeviceType(dev_type), devices, int(free))
+        for vendor_id, product_id, dev_type, devices, free in conn.execute(query)
+    ]
 
 
 def owners_of_host(conn: Connection, compute_node_id: int) -> dict[str, int]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from jetbridge.config.settings import Settings
-from jetbridge.db import consumers, providers, request_specs, servers, verdicts
+from jetbridge.db import consumers, pci_devices, providers, request_specs, servers, verdicts
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
 from jetbridge.errors import NoValidHost, ServerNotFound
@@ -17,6 +17,7 @@ from jetbridge.model.context import RequestContext
 from jetbridge.model.host_state import HostState
 from jetbridge.model.request_spec import RequestSpec
 from jetbridge.model.verdict import Selection
+from jetbridge.pci.existing import Existing
 from jetbridge.placement.client import PlacementClient
 from jetbridge.reasons import Reason
 from jetbridge.rpc.bus import Handler, Payload
@@ -109,13 +110,19 @@ class SchedulerManager:
         now = self._snapshot.hosts()
         expected = self._in_flight.applied(now)
         placer = self._placer(context)
+
+        def choose(states: Sequence[HostState]) -> Outcome:
+            return select_destinations(
+                context, states, specs, self._choosing, exclude_hosts, self._memo, placer, self._existing
+            )
+
         selected = False
         try:
-            outcome = select_destinations(context, expected, specs, self._choosing, exclude_hosts, self._memo, placer)
+            outcome = choose(expected)
             if outcome.selections is None and any(one is not other for one, other in zip(now, expected, strict=True)):
                 # Servers on their way may never arrive: they are no reason to refuse, the claim decides.
                 logger.debug("[%s] No host beside the servers on their way: asked again without", context.request_id)
-                outcome = select_destinations(context, now, specs, self._choosing, exclude_hosts, self._memo, placer)
+                outcome = choose(now)
             selected = outcome.selections is not None
         finally:
             if not selected:
@@ -130,6 +137,10 @@ class SchedulerManager:
         client = self._placement
         packing = self._choosing.packing
         return lambda spec: self._beside_others(spec, Placing(client, context, spec, packing, cards=self._cards).place)
+
+    def _existing(self) -> Sequence[Existing]:
+        with self._database.read() as conn:
+            return pci_devices.existing(conn)
 
     def _cards(self, state: HostState) -> Sequence[Card]:
         with self._database.read() as conn:

@@ -14,6 +14,7 @@ from jetbridge.model.context import RequestContext
 from jetbridge.model.host_state import HostState
 from jetbridge.model.request_spec import RequestSpec
 from jetbridge.model.verdict import MOST_HOSTS_NAMED, Selection, VerdictGroup
+from jetbridge.pci.existing import Existing, in_all
 from jetbridge.pci.fit import explained
 from jetbridge.reasons import Reason
 from jetbridge.scheduler.consume import consumed, fitted_on
@@ -95,9 +96,11 @@ def select_destinations(
     exclude_hosts: Collection[str] = (),
     memo: Memo | None = None,
     placer: Placer | None = None,
+    existing: Callable[[], Sequence[Existing]] = tuple,
 ) -> Outcome:
     """Hosts for all servers or for none. Nothing passed in is changed; ``memo`` (of the same filters) learns. ``placer`` has the last
-    word on the best hosts, and what it records stays recorded also when a later server finds no host."""
+    word on the best hosts, and what it records stays recorded also when a later server finds no host. ``existing`` is asked what devices
+    there are at all when one finds none."""
     memo = Memo(choosing.filters) if memo is None else memo
     current = list(states)
     selections: list[tuple[Selection, ...]] = []
@@ -119,7 +122,7 @@ def select_destinations(
         verdicts[spec.instance_uuid] = with_refusals(grouped(judged), refused)
         if chosen is None or best is None:
             which = f"For server {number} of {len(specs)} in the request: " if len(specs) > 1 else ""
-            return Outcome(None, verdicts, which + _why(spec, verdicts[spec.instance_uuid]))
+            return Outcome(None, verdicts, which + _why(spec, verdicts[spec.instance_uuid], existing()))
         verdicts[spec.instance_uuid] = _with_choice(verdicts[spec.instance_uuid], best, spec, choosing.packing)
         selections.append((chosen, *(_selection(state) for state in islice(ordered, choosing.alternates))))
         if number < len(specs):
@@ -281,7 +284,7 @@ def _selection(state: HostState) -> Selection:
     return Selection(state.host, state.compute_node_id, state.generation)
 
 
-def _why(spec: RequestSpec, verdicts: Sequence[VerdictGroup]) -> str:
+def _why(spec: RequestSpec, verdicts: Sequence[VerdictGroup], existing: Sequence[Existing]) -> str:
     if not verdicts and spec.force_host is not None:
         return f"The host {spec.force_host}, which the server was sent to, is not known."
-    return summary(verdicts)
+    return summary(verdicts, in_all(spec.pci_requests, existing))

@@ -70,6 +70,17 @@ def test_it_is_never_endless() -> None:
     assert text.endswith("…")
 
 
+def test_where_all_devices_of_an_alias_are_in_use_other_devices_are_no_hint() -> None:
+    busy = Reason("pci.properties", "no free device matches T4", request="T4", hint="one differs only in product_id")
+    typo = Reason("pci.properties", "no free device matches X", request="X", hint="two differ only in product_id")
+    known = {"T4": "8 devices of T4 in all, none of them free", "A40": "1 device of A40 in all, 1 of them free"}
+    assert summary([refused("a", "F", busy)], known) == (
+        "1 host considered: 1 refused by F (no free device matches T4). 8 devices of T4 in all, none of them free"
+    )
+    assert summary([refused("a", "F", typo)], known).endswith(". Hint: two differ only in product_id")
+    assert "in all" not in summary([refused("a", "G", Reason("ram", "4 MiB wanted"))], known)
+
+
 def test_f15_advice_for_the_hosts_that_have_the_devices_comes_before_that_for_the_many_that_have_others() -> None:
     others = Reason("pci.properties", "no free device matches H100", hint="one differs only in product_id")
     cards = Reason("pci.pfs", "8 devices match the ids but are type-PF", hint="set device_type to type-PF in the alias")

@@ -71,7 +71,18 @@ def test_no_host_says_by_rule_how_many_fell_and_why(cloud: Cloud) -> None:
     assert text.startswith(
         "No valid host was found. 3 hosts considered: 2 refused by PciPassthroughFilter (the host has no free device"
     )
-    assert ", 1 by ComputeFilter (disabled: maintenance). Hint: openstack compute service set --enable" in text
+    assert (
+        ", 1 by ComputeFilter (disabled: maintenance). 1 device of GPU in all, 1 of them free."
+        " Hint: openstack compute service set --enable" in text
+    )
+
+
+def test_devices_that_are_all_in_use_are_counted_and_others_are_no_hint(cloud: Cloud) -> None:
+    node = cloud.host("h1", gpus=2)
+    others, uuid = cloud.server(spec(request())), cloud.server(spec(request(count=2)))
+    cloud.take_devices(node, others, 1)
+    with pytest.raises(NoValidHost, match=r"\. 2 devices of GPU in all, 1 of them free$"):
+        ask(manager(cloud), uuid)
 
 
 def test_verdicts_are_kept_by_identical_reason_and_pass(cloud: Cloud) -> None:

@@ -1,0 +1,38 @@
+"""How many devices of a request's ids there are on all hosts, free or not: whether waiting helps, or the request names ids nobody has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from jetbridge.pci.device import DeviceType
+from jetbridge.pci.request import PciRequest, Properties
+
+
+@dataclass(frozen=True)
+class Existing:
+    """Devices of one kind on all hosts, and how many of them can be given out."""
+
+    vendor_id: str
+    product_id: str
+    dev_type: DeviceType
+    devices: int
+    free: int
+
+
+def in_all(requests: Iterable[PciRequest], kinds: Sequence[Existing]) -> Mapping[str, str]:
+    """By alias of which there are devices: ``8 devices of GPU in all, 2 of them free``. Ports are left out: they name no ids."""
+    told: dict[str, str] = {}
+    for request in requests:
+        of_it = [kind for kind in kinds if any(_is_of(kind, alternative) for alternative in request.spec)]
+        if request.alias_name and of_it:
+            devices, free = sum(kind.devices for kind in of_it), sum(kind.free for kind in of_it)
+            noun = "device" if devices == 1 else "devices"
+            told[request.alias_name] = f"{devices} {noun} of {request.alias_name} in all, {free or 'none'} of them free"
+    return told
+
+
+def _is_of(kind: Existing, alternative: Properties) -> bool:
+    have = {"vendor_id": kind.vendor_id, "product_id": kind.product_id, "dev_type": kind.dev_type.value}
+    named = {name: wanted for name, wanted in alternative.items() if wanted and name in have}
+    return bool(named) and all(wanted.lower() == have[name].lower() for name, wanted in named.items())
