@@ -150,9 +150,15 @@ def _message(body: Any) -> str | None:
 
 
 def connect(url: str | None, state_dir: Path | None, user: str | None = None, password: str | None = None) -> Client:
-    """The service that the options name: by ``url``, else by the clouds.yaml of the state folder, else the default address."""
+    """The service that the options name: by ``url``, else by the clouds.yaml of the state folder, else the default address. A folder
+    that somebody named and that has no such file is refused (``CliError``): another service may listen at the default."""
     path = state_dir_or_default(state_dir) / "clouds.yaml"
     cloud: Mapping[str, Any] | None = {} if url else _cloud(path)
+    if cloud is None and state_dir is not None:
+        raise CliError(
+            f"{path} does not exist: no service was started with this --state-dir. Start it with `jetbridge up`, or give --url",
+            UNREACHABLE,
+        )
     guessed = path if cloud is None else None
     cloud = cloud or {}
     auth = cloud.get("auth")

@@ -11,6 +11,9 @@ from jetbridge.cli.failures import CliError
 STATUSES = ("available", "claimed", "allocated", "unclaimable", "unavailable", "removed", "deleted")
 """Of a device, in the order of its life."""
 
+CONDITIONS = ("cleaning", "held", "accelerator", "unknown", "lost")
+"""What ``devices --status`` knows besides."""
+
 _PATIENCE_SECONDS = 1.0
 
 
@@ -23,7 +26,7 @@ def servers(incomplete: str) -> list[str]:
 
 
 def statuses(incomplete: str) -> list[str]:
-    return [status for status in STATUSES if status.startswith(incomplete)]
+    return [status for status in (*STATUSES, *CONDITIONS) if status.startswith(incomplete)]
 
 
 def _names(path: str, collection: str, key: str) -> list[str]:

@@ -14,7 +14,7 @@ from jetbridge.cli import completion
 from jetbridge.cli.client import DEFAULT_URL, Client, connect, segment
 from jetbridge.cli.failures import FAILURE, NOT_FOUND, UNREACHABLE, USAGE, CliError
 from jetbridge.cli.main import run
-from jetbridge.pci.device import Status
+from jetbridge.pci.device import Condition, Status
 
 
 @contextmanager
@@ -85,13 +85,15 @@ def test_nothing_listening_says_what_to_start() -> None:
     assert failure.value.code == UNREACHABLE
 
 
-def test_a_state_folder_without_a_service_is_named(tmp_path: Path) -> None:
-    client = connect(None, tmp_path / "nowhere")
+def test_a_default_state_folder_without_a_service_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    client = connect(None, None)
+    assert client.base == DEFAULT_URL
     client.base = "http://127.0.0.1:1"
     with pytest.raises(CliError) as failure:
         client.get("/")
     assert failure.value.message == (
-        f"nothing listens at http://127.0.0.1:1 (the default: {tmp_path}/nowhere/clouds.yaml does not exist): "
+        f"nothing listens at http://127.0.0.1:1 (the default: {tmp_path}/jetbridge/clouds.yaml does not exist): "
         "start it with `jetbridge up`"
     )
 
@@ -124,7 +126,13 @@ def test_service_is_found_by_the_clouds_file_of_the_state_folder(tmp_path: Path)
     clouds(tmp_path, auth_type="none", compute_endpoint_override="http://127.0.0.1:9999/compute/v2.1")
     assert connect(None, tmp_path).base == "http://127.0.0.1:9999"
     assert connect("http://other:1/", tmp_path).base == "http://other:1"
-    assert connect(None, tmp_path / "nowhere").base == DEFAULT_URL
+    assert connect("http://other:1/", tmp_path / "nowhere").base == "http://other:1"
+
+
+def test_a_named_state_folder_without_a_service_never_means_the_one_at_the_default_address(tmp_path: Path) -> None:
+    with pytest.raises(CliError, match=rf"{tmp_path}/typo/clouds\.yaml does not exist: .* or give --url") as failure:
+        connect(None, tmp_path / "typo")
+    assert failure.value.code == UNREACHABLE
 
 
 def test_passwords_of_another_cloud_are_not_sent_to_a_service_that_asks_for_none(
@@ -142,16 +150,16 @@ def test_passwords_of_another_cloud_are_not_sent_to_a_service_that_asks_for_none
 def test_tab_asks_the_service_of_the_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JETBRIDGE_URL", raising=False)
     monkeypatch.setenv("JETBRIDGE_STATE_DIR", str(tmp_path))
-    clouds(tmp_path, auth_type="none", compute_endpoint_override="http://127.0.0.1:1/compute/v2.1")  # nobody listens
     assert completion.hosts("") == []
     with service(200, json.dumps({"hosts": [{"host": "gpu1"}, {"host": "nic1"}]}).encode()) as (url, _):
         clouds(tmp_path, auth_type="none", compute_endpoint_override=f"{url}/compute/v2.1")
         assert completion.hosts("g") == ["gpu1"]
-    assert completion.statuses("un") == ["unclaimable", "unavailable"]
+    assert completion.statuses("un") == ["unclaimable", "unavailable", "unknown"]
 
 
 def test_tab_knows_every_status() -> None:
     assert set(completion.STATUSES) == set(Status)
+    assert {*completion.CONDITIONS, Condition.OK} == set(Condition)
 
 
 def test_devices_of_a_host_are_counted_in_the_order_of_their_life(capsys: pytest.CaptureFixture[str]) -> None:
