@@ -111,13 +111,16 @@ def _tell(host: AgentHost, config: VgpuConfig, cards: Sequence[Card], seen: Host
     offered = {kind.type for card in cards for kind in card.types if kind.resource_class is not None}
     known = sorted({kind.type for card in cards for kind in card.types})
     for name in config.types.keys() - offered:
-        has = f"its cards have {', '.join(known)}" if known else "it has no card that carries vGPUs"
+        if name in known:
+            why = "the cards that have it are listed in no device_addresses of it, or given to guests as they are"
+        else:
+            why = f"its cards have {', '.join(known)}" if known else "it has no card that carries vGPUs"
         logger.warning(
             "Host %s: no card that may carry type %s of [devices]enabled_mdev_types has it: %s. A card that [pci]device_spec or"
             " [accelerator]device_spec gives to guests carries no vGPUs. See `jetbridge vgpu types`",
             host.name,
             name,
-            has,
+            why,
             extra=about(None),
         )
 

@@ -18,4 +18,6 @@ def naming_origin(settings: Settings, group: str, name: str) -> Iterator[None]:
         origin = settings.origins.get((group, name))
         if origin is None:
             raise
-        raise type(error)(f"{error.message.rstrip('.')}{'' if error.message.endswith('?') else '.'} [{group}]{name} stands in {origin}") from error
+        raise type(error)(
+            f"{error.message.rstrip('.')}{'' if error.message.endswith('?') else '.'} [{group}]{name} stands in {origin}"
+        ) from error

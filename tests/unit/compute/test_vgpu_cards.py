@@ -77,6 +77,11 @@ def test_a_type_that_no_card_has_is_told_at_start(bench: MakeBench, caplog: pyte
     )
 
 
+def test_a_type_that_only_cards_given_away_have_is_told_so(bench: MakeBench, caplog: pytest.LogCaptureFixture) -> None:
+    bench(devices=[WHOLE], device_spec=[{"address": "0000:3b:00.0"}], settings=settings("nvidia-222"))
+    assert "nvidia-222 of [devices]enabled_mdev_types has it: the cards that have it are listed in no" in caplog.text
+
+
 def test_an_address_without_a_card_is_told_at_start(bench: MakeBench, caplog: pytest.LogCaptureFixture) -> None:
     listed = ("0000:3b:00.0", "0000:99:00.0")
     bench(devices=[WHOLE], settings=settings("nvidia-222", nvidia_222=TypeOptions(listed)))

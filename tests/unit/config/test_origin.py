@@ -29,3 +29,13 @@ def test_an_alias_that_lacks_an_id_is_told_with_line_fix_and_file(tmp_path: Path
 def test_of_an_option_that_no_file_has_nothing_is_added() -> None:
     with pytest.raises(PciInvalidAlias, match=r"reason$"), naming_origin(Settings(), "pci", "alias"):
         raise PciInvalidAlias("reason")
+
+
+def test_a_sentence_that_ends_has_one_end(tmp_path: Path) -> None:
+    path = tmp_path / "nova.conf"
+    path.write_text("[pci]\nalias = {}\n")
+    settings = load_settings([path]).settings
+    for reason, told in (("did you mean name?", "did you mean name? [pci]"), ("write a name.", "write a name. [pci]")):
+        with pytest.raises(PciInvalidAlias) as caught, naming_origin(settings, "pci", "alias"):
+            raise PciInvalidAlias(reason)
+        assert f"{told}alias stands in {path}" in caught.value.message
