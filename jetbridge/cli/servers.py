@@ -23,7 +23,7 @@ def servers(
     user: User = None,
     password: Password = None,
 ) -> None:
-    """List servers with their hosts and devices.
+    """List servers with their hosts and devices, vGPUs (mediated devices by UUID) and accelerators included.
 
     [bold]Examples[/bold]
 
@@ -47,11 +47,19 @@ def servers(
             each["task_state"],
             each.get("host"),
             each["flavor"],
-            [device["address"] for device in each["devices"]],
+            _held(each),
         )
         for each in found
     ]
     print_table(columns, rows, empty="there are no servers: make one with `openstack server create`")
+
+
+def _held(server: Mapping[str, Any]) -> list[str]:
+    """PCI addresses, and UUIDs of mediated devices."""
+    return [
+        *(device["address"] for device in server["devices"]),
+        *(each["held_as"] for kind in ("vgpus", "accelerators") for each in server[kind] if each["held_as"]),
+    ]
 
 
 def xml(

@@ -44,6 +44,15 @@ def of_server(conn: Connection, instance_uuid: str) -> tuple[ServerArq, ...]:
     return tuple(_arq(row) for row in conn.execute(query))
 
 
+def attached_to(conn: Connection, instance_uuids: Collection[str]) -> dict[str, list[ServerArq]]:
+    """Those whose device the guest may have, of each server that has any."""
+    found: dict[str, list[ServerArq]] = {}
+    mine = _t.instance_uuid.in_(list(instance_uuids)), _t.attach_type.is_not(None)
+    for row in conn.execute(sa.select(server_arqs).where(*mine).order_by(_t.id)):
+        found.setdefault(row.instance_uuid, []).append(_arq(row))
+    return found
+
+
 def of_host(conn: Connection, hostname: str) -> tuple[ServerArq, ...]:
     """Those that were bound there, or about to be."""
     query = sa.select(server_arqs).where(_t.hostname == hostname).order_by(_t.id)

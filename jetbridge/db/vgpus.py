@@ -39,6 +39,15 @@ def of_server(conn: Connection, server_uuid: str) -> tuple[Vgpu, ...]:
     return tuple(_vgpu(row) for row in conn.execute(query))
 
 
+def of_servers(conn: Connection, server_uuids: Collection[str]) -> dict[str, list[Vgpu]]:
+    """Of each server that has any, in the order in which it got them."""
+    found: dict[str, list[Vgpu]] = {}
+    query = sa.select(vgpus).where(_t.instance_uuid.in_(list(server_uuids))).order_by(_t.id)
+    for row in conn.execute(query):
+        found.setdefault(row.instance_uuid, []).append(_vgpu(row))
+    return found
+
+
 def listing(conn: Connection, host: str | None = None) -> list[ListedVgpu]:
     """Of one host, or of all, by host, parent and UUID."""
     query = (

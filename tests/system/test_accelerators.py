@@ -172,6 +172,9 @@ def test_a_function_and_a_mediated_device_may_be_mixed(accelerators: Accelerator
     assert [str(hostdev.source) for hostdev in guest.hostdevs] == ["0000:03:00.0"]
     (mdev,) = guest.mdevs
     assert mdev.uuid in {arq["attach_handle_uuid"] for arq in accelerators.arqs()}
+    view = accelerators.cloud.client.get(f"{accelerators.cloud.url}/jetbridge/v1/servers/{server}").json()["server"]
+    assert {each["held_as"] for each in view["accelerators"]} == {"0000:03:00.0", mdev.uuid}
+    assert {each["arq"] for each in view["accelerators"]} == {arq["uuid"] for arq in accelerators.arqs()}
     gone(accelerators, server)
 
 

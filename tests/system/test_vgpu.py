@@ -319,6 +319,11 @@ def test_the_commands_list_types_and_vgpus_with_their_servers(
     [line] = [line for line in capsys.readouterr().out.splitlines() if uuid in line]
     assert line.split() == [uuid, "two", card, kind, "ready", "s"]
     assert run(["vgpu", "types", "--host", "nowhere"]) == 3
+    capsys.readouterr()
+    [[shown]] = [one["vgpus"] for one in answer("servers") if one["id"] == server["id"]]
+    assert shown == {"uuid": uuid, "type": kind, "held_as": uuid}
+    assert run(["servers"]) == 0
+    assert uuid in next(line for line in capsys.readouterr().out.splitlines() if server["id"] in line)
 
 
 def test_the_audit_compares_vgpus_with_guests_and_placement(clean: Cloud) -> None:

@@ -11,7 +11,7 @@ from jetbridge.api.extra_specs import misspelt
 from jetbridge.api.jetbridge.access import PREFIX, find_server, require_admin
 from jetbridge.api.jetbridge.views import journey_view, server_view, verdict_view
 from jetbridge.api.services import ApiServices
-from jetbridge.db import faults, pci_devices, spans, verdicts
+from jetbridge.db import faults, pci_devices, server_arqs, spans, verdicts, vgpus
 from jetbridge.db import servers as rows
 from jetbridge.db.servers import ServerFilter
 from jetbridge.errors import Conflict
@@ -28,11 +28,15 @@ def router(services: ApiServices) -> APIRouter:
         ids = [server.uuid for server in found]
         with services.database.read() as conn:
             devices = pci_devices.of_instances(conn, ids)
+            slices = vgpus.of_servers(conn, ids)
+            arqs = server_arqs.attached_to(conn, ids)
             reasons = faults.latest(conn, ids)
         return [
             server_view(
                 server,
                 devices.get(server.uuid, ()),
+                slices.get(server.uuid, ()),
+                arqs.get(server.uuid, ()),
                 reasons[server.uuid].message if server.vm_state == "error" and server.uuid in reasons else None,
                 admin=context.is_admin,
             )

@@ -6,12 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from jetbridge.accelerator.inventory import address_of
 from jetbridge.db.cleanings import Cleaning
 from jetbridge.db.compute_nodes import ComputeNode, Usage
 from jetbridge.db.pci_devices import ListedDevice
 from jetbridge.db.services import Service
 from jetbridge.db.verdicts import StoredVerdict
 from jetbridge.journey.tree import Step
+from jetbridge.mdev.values import Vgpu
+from jetbridge.model.accelerator import AttachType, ServerArq
 from jetbridge.model.server import Server
 from jetbridge.pci.device import PciDevice
 from jetbridge.pci.pool import Pool
@@ -114,7 +117,16 @@ def host_view(
     }
 
 
-def server_view(server: Server, devices: Iterable[PciDevice], fault: str | None, *, admin: bool) -> dict[str, Any]:
+def server_view(
+    server: Server,
+    devices: Iterable[PciDevice],
+    vgpus: Iterable[Vgpu],
+    arqs: Iterable[ServerArq],
+    fault: str | None,
+    *,
+    admin: bool,
+) -> dict[str, Any]:
+    """With everything that its guest has of the host, by whatever way it came."""
     view = {
         "id": server.uuid,
         "name": server.display_name,
@@ -127,8 +139,14 @@ def server_view(server: Server, devices: Iterable[PciDevice], fault: str | None,
         "created_at": _time(server.created_at),
         "fault": fault,
         "devices": [owned_view(device) for device in devices],
+        "vgpus": [{"uuid": vgpu.uuid, "type": vgpu.type, "held_as": vgpu.held_as} for vgpu in vgpus],
+        "accelerators": [{"arq": arq.arq_uuid, "profile": arq.profile, "held_as": _held_as(arq)} for arq in arqs],
     }
     return {**view, "host": server.host, "domain": server.domain_name} if admin else view
+
+
+def _held_as(arq: ServerArq) -> str | None:
+    return arq.handle_uuid if arq.attach_type == AttachType.MDEV else address_of(arq.attach_info)
 
 
 def verdict_view(stored: StoredVerdict, *, admin: bool) -> dict[str, Any]:
