@@ -176,15 +176,13 @@ def grouped(judged: Judged) -> tuple[VerdictGroup, ...]:
 def _with_choice(
     groups: Sequence[VerdictGroup], chosen: HostState, spec: RequestSpec, packing: bool
 ) -> tuple[VerdictGroup, ...]:
-    """The host that was chosen as a group of its own, which tells the devices the server gets there and why those."""
+    """The host that was chosen as a group of its own, which tells the devices that the server's requests get there and why those."""
     fitted = fitted_on(chosen, spec, packing) if spec.pci_requests else None
-    if fitted is None or not fitted.choice.takes:
-        return tuple(groups)
+    devices = f": {explained(spec.pci_requests, fitted.choice)}" if fitted is not None and fitted.choice.takes else ""
     told: list[VerdictGroup] = []
     for group in groups:
         if group.passed:
-            text = f"chosen: {explained(spec.pci_requests, fitted.choice)}"
-            told.append(VerdictGroup(None, Reason("chosen", text), 1, (chosen.host,)))
+            told.append(VerdictGroup(None, Reason("chosen", f"chosen{devices}"), 1, (chosen.host,)))
             if group.host_count == 1:
                 continue
             others = tuple(host for host in group.hosts if host != chosen.host)

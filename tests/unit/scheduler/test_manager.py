@@ -12,6 +12,7 @@ from jetbridge.config.settings import Settings
 from jetbridge.db import verdicts
 from jetbridge.errors import NoValidHost, ServerNotFound
 from jetbridge.model.verdict import Selection
+from jetbridge.reasons import Reason
 from jetbridge.scheduler.manager import SchedulerManager
 from jetbridge.scheduler.snapshot import SnapshotCache
 from tests.unit.scheduler.build import CONTEXT, Cloud, request, spec
@@ -105,6 +106,17 @@ def test_verdicts_are_kept_by_identical_reason_and_pass(cloud: Cloud) -> None:
     ]
     assert kept[0].group.reason is not None
     assert kept[0].group.reason.rule == "pci.count"
+
+
+def test_the_chosen_host_is_told_from_others_that_passed_also_for_a_server_without_devices(cloud: Cloud) -> None:
+    for name in ("h1", "h2", "h3"):
+        cloud.host(name)
+    uuid = cloud.server(spec())
+    [[chosen, *_]] = ask(manager(cloud), uuid)
+    with cloud.database.read() as conn:
+        kept = {stored.group.hosts: stored.group.reason for stored in verdicts.of_server(conn, uuid)}
+    others = tuple(name for name in ("h1", "h2", "h3") if name != chosen.host)
+    assert kept == {(chosen.host,): Reason("chosen", "chosen"), others: None}
 
 
 def test_f3_refused_before_any_host_is_asked(cloud: Cloud) -> None:
