@@ -9,6 +9,7 @@ from jetbridge.db.builds import RETURNED
 from jetbridge.db.connection import Connection
 from jetbridge.db.services import COMPUTE
 from jetbridge.errors import HostInUse, HostNotFound, NotFound
+from jetbridge.reasons import some
 
 NAMED = 5
 """How many servers a refusal names."""
@@ -31,8 +32,7 @@ def forget(conn: Connection, host: str, *, now: datetime, unclaimed: str | None 
     begun = [build for build in builds.running(conn, host=host) if build.step not in (None, RETURNED, unclaimed)]
     held |= set(servers.get_many(conn, [build.instance_uuid for build in begun]))
     if held:
-        some = ", ".join(sorted(held)[:NAMED]) + (", ..." if len(held) > NAMED else "")
-        raise HostInUse(host=host, servers=some)
+        raise HostInUse(host=host, servers=some(held, NAMED))
     for build in begun:
         # Of servers that are deleted: the host undoes them no more, and they would keep their allocations.
         builds.fail(conn, build.id, f"host {host} was removed", now=now)

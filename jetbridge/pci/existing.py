@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from jetbridge.pci.device import DeviceType
 from jetbridge.pci.request import PciRequest, Properties
+from jetbridge.reasons import counted
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,8 @@ def in_all(requests: Iterable[PciRequest], kinds: Sequence[Existing]) -> Mapping
         of_it = [kind for kind in kinds if any(_is_of(kind, alternative) for alternative in request.spec)]
         if request.alias_name and of_it:
             devices, free = sum(kind.devices for kind in of_it), sum(kind.free for kind in of_it)
-            noun = "device" if devices == 1 else "devices"
-            told[request.alias_name] = f"{devices} {noun} of {request.alias_name} in all, {free or 'none'} of them free"
+            of_alias = f"{counted(devices, 'device')} of {request.alias_name} in all"
+            told[request.alias_name] = f"{of_alias}, {free or 'none'} of them free"
     return told
 
 

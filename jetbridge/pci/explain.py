@@ -20,6 +20,13 @@ from jetbridge.pci.eligible import (
 from jetbridge.pci.request import NumaPolicy, PciRequest, Properties
 from jetbridge.reasons import Reason
 
+_VNIC_TYPES = {
+    DeviceType.PCI: "direct",
+    DeviceType.VF: "direct",
+    DeviceType.PF: "direct-physical",
+    DeviceType.VDPA: "vdpa",
+}
+
 
 def label(request: PciRequest) -> str:
     """What a person calls a request: its alias, or its port's id."""
@@ -184,6 +191,9 @@ def _single_misses(request: PciRequest, candidate: Candidate) -> set[tuple[str, 
     misses = set()
     for alternative in request.spec:
         wrong = mismatches(candidate.pool, alternative, from_port=request.from_port)
+        untyped = request.from_port and "dev_type" not in alternative
+        if untyped and candidate.pool.dev_type in (DeviceType.PF, DeviceType.VDPA):
+            continue  # a later step would refuse it for its type
         if len(wrong) == 1:
             misses.add((wrong[0], alternative[wrong[0]], pool_value(candidate.pool, wrong[0])))
     return misses
@@ -194,8 +204,12 @@ def _difference(name: str, wanted: str | None, have: str | None, request: PciReq
     if name in ("vendor_id", "product_id"):
         return f"{difference}; compare it with the alias"
     if name != "dev_type":
-        return f"{difference}; set it in their device_spec line"
-    if request.from_port or have == DeviceType.VDPA:
+        # A device's class is not among what is known of it: a GPU lacks a physical network too.
+        condition = "if they are NICs, " if name == "physical_network" and have is None else ""
+        return f"{difference}; {condition}set it in their device_spec line"
+    if request.from_port:
+        return f"{difference}; ports of VNIC type {_VNIC_TYPES[DeviceType(have)]} get them" if have else difference
+    if have == DeviceType.VDPA:
         return difference
     return f"{difference}; set device_type to {have} in the alias"
 

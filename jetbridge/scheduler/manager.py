@@ -28,7 +28,7 @@ from jetbridge.scheduler.filters.reported import PlacementFilter
 from jetbridge.scheduler.inflight import InFlight
 from jetbridge.scheduler.memo import Memo
 from jetbridge.scheduler.placement import Placing
-from jetbridge.scheduler.select import Choosing, Outcome, Place, Placer, Random, select_destinations
+from jetbridge.scheduler.select import Choosing, Outcome, Place, Placer, Random, failure, select_destinations
 from jetbridge.scheduler.snapshot import SnapshotCache
 
 logger = logging.getLogger(__name__)
@@ -89,8 +89,9 @@ class SchedulerManager:
             outcome = self._choose(context, specs, frozenset(exclude_hosts))
         self._keep(context, specs, outcome)
         if outcome.selections is None:
-            logger.info("[%s] [instance: %s] %s", context.request_id, list(outcome.verdicts)[-1], outcome.failure)
-            raise NoValidHost(reason=outcome.failure)
+            reason = failure(outcome, specs, self._existing)
+            logger.info("[%s] [instance: %s] %s", context.request_id, list(outcome.verdicts)[-1], reason)
+            raise NoValidHost(reason=reason)
         for uuid, hosts in zip(server_uuids, outcome.selections, strict=True):
             logger.info(
                 "[%s] [instance: %s] Selected host %s, alternates: %s",
@@ -112,9 +113,7 @@ class SchedulerManager:
         placer = self._placer(context)
 
         def choose(states: Sequence[HostState]) -> Outcome:
-            return select_destinations(
-                context, states, specs, self._choosing, exclude_hosts, self._memo, placer, self._existing
-            )
+            return select_destinations(context, states, specs, self._choosing, exclude_hosts, self._memo, placer)
 
         selected = False
         try:

@@ -63,12 +63,11 @@ class Choosing:
 
 @dataclass(frozen=True)
 class Outcome:
-    """``selections`` has per server the host and its alternates; None: some server found none, and ``failure`` says
-    why. ``verdicts`` are by server, of those that were looked at."""
+    """``selections`` has per server the host and its alternates; None: some server found none. ``verdicts`` are by server, of those
+    that were looked at: the last of them is the one that found no host."""
 
     selections: tuple[tuple[Selection, ...], ...] | None
     verdicts: Mapping[str, tuple[VerdictGroup, ...]]
-    failure: str | None = None
 
 
 @dataclass(frozen=True)
@@ -96,11 +95,9 @@ def select_destinations(
     exclude_hosts: Collection[str] = (),
     memo: Memo | None = None,
     placer: Placer | None = None,
-    existing: Callable[[], Sequence[Existing]] = tuple,
 ) -> Outcome:
     """Hosts for all servers or for none. Nothing passed in is changed; ``memo`` (of the same filters) learns. ``placer`` has the last
-    word on the best hosts, and what it records stays recorded also when a later server finds no host. ``existing`` is asked what devices
-    there are at all when one finds none."""
+    word on the best hosts, and what it records stays recorded also when a later server finds no host."""
     memo = Memo(choosing.filters) if memo is None else memo
     current = list(states)
     selections: list[tuple[Selection, ...]] = []
@@ -121,14 +118,24 @@ def select_destinations(
         _log_refused(context, spec, refused)
         verdicts[spec.instance_uuid] = with_refusals(grouped(judged), refused)
         if chosen is None or best is None:
-            which = f"For server {number} of {len(specs)} in the request: " if len(specs) > 1 else ""
-            return Outcome(None, verdicts, which + _why(spec, verdicts[spec.instance_uuid], existing()))
+            return Outcome(None, verdicts)
         verdicts[spec.instance_uuid] = _with_choice(verdicts[spec.instance_uuid], best, spec, choosing.packing)
         selections.append((chosen, *(_selection(state) for state in islice(ordered, choosing.alternates))))
         if number < len(specs):
             at = next(at for at, state in enumerate(current) if state is best)
             current[at] = consumed(best, spec, choosing.packing)
     return Outcome(tuple(selections), verdicts)
+
+
+def failure(outcome: Outcome, specs: Sequence[RequestSpec], existing: Callable[[], Sequence[Existing]] = tuple) -> str:
+    """Why the outcome has no hosts, for people. ``existing``: what devices there are at all; only asked for a server with an alias."""
+    number, uuid = len(outcome.verdicts), list(outcome.verdicts)[-1]
+    spec = next(spec for spec in specs if spec.instance_uuid == uuid)
+    which = f"For server {number} of {len(specs)} in the request: " if len(specs) > 1 else ""
+    if not outcome.verdicts[uuid] and spec.force_host is not None:
+        return f"{which}The host {spec.force_host}, which the server was sent to, is not known."
+    aliased = any(request.alias_name for request in spec.pci_requests)
+    return which + summary(outcome.verdicts[uuid], in_all(spec.pci_requests, existing() if aliased else ()))
 
 
 def filter_hosts(
@@ -280,9 +287,3 @@ def _log_refused(context: RequestContext, spec: RequestSpec, refused: Mapping[st
 
 def _selection(state: HostState) -> Selection:
     return Selection(state.host, state.compute_node_id, state.generation)
-
-
-def _why(spec: RequestSpec, verdicts: Sequence[VerdictGroup], existing: Sequence[Existing]) -> str:
-    if not verdicts and spec.force_host is not None:
-        return f"The host {spec.force_host}, which the server was sent to, is not known."
-    return summary(verdicts, in_all(spec.pci_requests, existing))

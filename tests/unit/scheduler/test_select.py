@@ -17,13 +17,14 @@ from jetbridge.config.settings import Settings
 from jetbridge.model.host_state import HostState
 from jetbridge.model.request_spec import RequestSpec
 from jetbridge.pci.device import DeviceType
+from jetbridge.pci.existing import Existing
 from jetbridge.pci.fit import Choice, fit
 from jetbridge.pci.pool import Group, Level
 from jetbridge.pci.wanted import Wanted
 from jetbridge.scheduler.consume import consumed, without
 from jetbridge.scheduler.filters.load import load_filters
 from jetbridge.scheduler.memo import Question
-from jetbridge.scheduler.select import Choosing, Outcome, filter_hosts, in_order, select_destinations
+from jetbridge.scheduler.select import Choosing, Outcome, failure, filter_hosts, in_order, select_destinations
 from jetbridge.scheduler.weighers import scores, weight
 from tests.unit.numa.build import guest, host, host_cell
 from tests.unit.scheduler.build import CONTEXT, FLAVOR, gpus, pool, request, spec, state
@@ -39,7 +40,7 @@ def choose(
 
 
 def hosts(outcome: Outcome) -> list[list[str]]:
-    assert outcome.selections is not None, outcome.failure
+    assert outcome.selections is not None, outcome.verdicts
     return [[selection.host for selection in server] for server in outcome.selections]
 
 
@@ -70,8 +71,7 @@ def test_more_servers_than_devices_and_none_gets_a_host() -> None:
     asked = [spec(request()) for _ in range(4)]
     outcome = choose(states, asked)
     assert outcome.selections is None
-    assert outcome.failure is not None
-    assert outcome.failure.startswith(
+    assert failure(outcome, asked).startswith(
         "For server 4 of 4 in the request: 2 hosts considered: 2 refused by PciPassthroughFilter"
     )
     assert list(outcome.verdicts) == [one.instance_uuid for one in asked]
@@ -124,9 +124,8 @@ def test_f12_one_refusal_and_no_host_is_named() -> None:
     )
     outcome = choose([state(f"h{number}", number, pools=card) for number in range(5)], [asked])
     assert outcome.selections is None
-    assert outcome.failure is not None
-    assert "5 hosts considered: 5 refused by PciPassthroughFilter (" in outcome.failure
-    assert "exclude each other" in outcome.failure
+    assert "5 hosts considered: 5 refused by PciPassthroughFilter (" in failure(outcome, [asked])
+    assert "exclude each other" in failure(outcome, [asked])
 
 
 def test_f3_two_aliases_one_device_no_host() -> None:
@@ -151,17 +150,29 @@ def test_hosts_that_failed_before_are_not_tried_again() -> None:
         (("h2",), None),
     ]
     failed = choose(states, [asked], exclude=["h1", "h2"])
-    assert failed.failure == "2 hosts considered: 2 refused by RetryFilter (the build already failed there)"
+    assert failure(failed, [asked]) == "2 hosts considered: 2 refused by RetryFilter (the build already failed there)"
 
 
 def test_a_forced_host_is_the_only_one_looked_at() -> None:
     states = [state("h1", 1), state("h2", 2)]
     assert hosts(choose(states, [spec(force_host="h2")])) == [["h2"]]
-    refused = choose([state("h1", 1), state("h2", 2, enabled=False)], [spec(force_host="h2")])
-    assert refused.failure is not None
-    assert refused.failure.startswith("1 host considered: 1 refused by ComputeFilter (disabled")
-    unknown = choose(states, [spec(force_host="h3")])
-    assert unknown.failure == "The host h3, which the server was sent to, is not known."
+    asked = [spec(force_host="h2")]
+    refused = choose([state("h1", 1), state("h2", 2, enabled=False)], asked)
+    assert failure(refused, asked).startswith("1 host considered: 1 refused by ComputeFilter (disabled")
+    asked = [spec(force_host="h3")]
+    assert failure(choose(states, asked), asked) == "The host h3, which the server was sent to, is not known."
+
+
+def test_what_there_is_at_all_is_asked_for_servers_with_an_alias_alone() -> None:
+    def not_to_be_asked() -> list[Existing]:
+        raise AssertionError("asked without an alias")
+
+    port = [spec(replace(request(), alias_name=None, requester_id="p1"))]
+    assert "in all" not in failure(choose([state()], port), port, not_to_be_asked)
+    aliased = [spec(request(name="GPU"))]
+    there = [Existing("10de", "1eb8", DeviceType.PCI, 3, 1)]
+    told = failure(choose([state()], aliased), aliased, lambda: there)
+    assert ". 3 devices of GPU in all, 1 of them free" in told
 
 
 def test_verdicts_are_grouped_by_identical_answer_and_name_the_first_hundred() -> None:
