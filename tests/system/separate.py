@@ -29,6 +29,7 @@ from jetbridge.steps.runtime import Observer, nobody
 from tests.servers.placement import forks
 from tests.servers.rabbitmq import RabbitNode, free_port
 from tests.system.cloud import DEADLINE, Cloud
+from tests.system.forked_services import ForkedService
 
 START_SECONDS = 120.0
 STOP_SECONDS = 60.0
@@ -45,7 +46,8 @@ class SeparateCloud(Cloud):
         super().__init__(folder, settings)
         self.in_pairs = in_pairs
         self.rabbit = rabbit
-        self.processes: dict[str, subprocess.Popen[str]] = {}
+        self.processes: dict[str, subprocess.Popen[str] | ForkedService] = {}
+        self._commands: dict[str, list[str]] = {}
         self.placement: EmbeddedPlacement | None = None
         self.port = free_port()
 
@@ -89,16 +91,22 @@ class SeparateCloud(Cloud):
         database.upgrade()
         database.close()
 
-    def begin(self, role: str, arguments: Sequence[str], program: str = "jetbridge.cli.main", *first: str) -> None:
-        """``program``: the module that is run, with the words ``first`` before the others."""
+    def begin(self, role: str, arguments: Sequence[str], program: str | None = None, *first: str) -> None:
+        """``program``: a module that is run instead of our own command, with the words ``first`` before the others."""
+        self._commands[role] = [*first, *arguments]
         common = ["--config-file", str(self._config), "--fleet", str(self.fleet_file), "--state-dir", str(self.state)]
+        folder, environment = Path(__file__).parents[2], {**os.environ, "JETBRIDGE_DEBUG": ""}
+        errors = self.folder / f"{role}.stderr"
+        if program is None:
+            self.processes[role] = ForkedService([*arguments, *common], environment, folder, errors)
+            return
         self.processes[role] = subprocess.Popen(
             [sys.executable, "-m", program, *first, *arguments, *common],
             stdout=subprocess.PIPE,
-            stderr=(self.folder / f"{role}.stderr").open("w"),
+            stderr=errors.open("w"),
             text=True,
-            cwd=Path(__file__).parents[2],
-            env={**os.environ, "JETBRIDGE_DEBUG": ""},
+            cwd=folder,
+            env=environment,
         )
 
     def ready(self, role: str) -> None:
@@ -119,8 +127,7 @@ class SeparateCloud(Cloud):
         process.wait()
         assert process.stdout is not None
         process.stdout.close()
-        arguments = list(process.args[3:])  # type: ignore[index]
-        return [str(word) for word in arguments[: arguments.index("--config-file")]]
+        return self._commands[role]
 
     def stop(self) -> None:
         self.client.close()

@@ -1,0 +1,89 @@
+"""Services as processes of their own, without the imports of their start: forked off a process that has done them
+(``python -m tests.system.forked_services SOCKET``). From there on they are what ``jetbridge SERVICE`` is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TextIO
+
+from tests.servers.forks import LENGTH, Run, ask, serve, start
+
+
+class ForkedService:
+    """As much of ``subprocess.Popen`` as the tests use. ``words``: what follows ``jetbridge``."""
+
+    def __init__(self, words: Sequence[str], environment: Mapping[str, str], folder: Path, stderr: Path) -> None:
+        self.words = tuple(words)
+        self.returncode: int | None = None
+        output, ours = os.pipe()[::-1]
+        text = json.dumps([list(words), dict(environment), str(folder)])
+        with stderr.open("w") as errors, open(os.devnull) as nothing:
+            self._connection = ask(_path(), text, [nothing.fileno(), output, errors.fileno()])
+        os.close(output)
+        self.stdout: TextIO = os.fdopen(ours)
+        (self.pid,) = LENGTH.unpack(self._connection.recv(LENGTH.size, socket.MSG_WAITALL))
+
+    def wait(self, seconds: float | None = None) -> int:
+        """Raises ``TimeoutError``."""
+        if self.returncode is None:
+            self._connection.settimeout(seconds)
+            answer = self._connection.recv(LENGTH.size, socket.MSG_WAITALL)
+            self._connection.close()
+            # Who is killed ends without a word.
+            self.returncode = LENGTH.unpack(answer)[0] if answer else -signal.SIGKILL
+        return self.returncode
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+@cache
+def _path() -> str:
+    """One for the whole run; the process ends with this one."""
+    return str(start("tests.system.forked_services"))
+
+
+def _prepare() -> Run:
+    import jetbridge.service.api
+    import jetbridge.service.compute
+    import jetbridge.service.conductor
+    import jetbridge.service.scheduler
+    import jetbridge.service.separate
+    from jetbridge.cli.main import run as jetbridge
+
+    def run(connection: socket.socket, text: str, files: list[int]) -> None:
+        code = 1
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        try:
+            words, environment, folder = json.loads(text)
+            for number, file in enumerate(files):
+                os.dup2(file, number)
+                os.close(file)
+            os.environ.clear()
+            os.environ.update(environment)
+            os.chdir(folder)
+            sys.argv = ["jetbridge", *words]
+            connection.sendall(LENGTH.pack(os.getpid()))
+            code = jetbridge(words)
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            connection.sendall(LENGTH.pack(code))
+
+    return run
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], _prepare)
