@@ -35,8 +35,8 @@ def defined(machine: Machine) -> set[str]:
 
 
 @pytest.mark.short
-def test_a_vgpu_is_made_given_and_used_again(cloud: Cloud, boot: Boot, scenario: Scenario) -> None:
-    """a vGPU of a card: made, defined, given; the guest hears itself; kept for the next server"""
+def test_a_vgpu_is_made_and_given(cloud: Cloud, boot: Boot, scenario: Scenario) -> None:
+    """a vGPU of a card: made, defined, given; the guest hears itself"""
     scenario.device = VGPUS[0].name
     guest = boot("vgpu")
     report = guest.report()
@@ -51,6 +51,13 @@ def test_a_vgpu_is_made_given_and_used_again(cloud: Cloud, boot: Boot, scenario:
     assert f"{uuid} {CARD} labvgpu-1" in " ".join(cloud.machine.run("mdevctl list").split())
     [mine] = [one for one in vgpus(cloud) if one["uuid"] == uuid]
     assert (mine["parent"], mine["type"], mine["instance_uuid"]) == ("pci_0000_42_00_0", "labvgpu-1", guest.id)
+
+
+def test_a_vgpu_is_kept_and_used_again(cloud: Cloud, boot: Boot, scenario: Scenario) -> None:
+    """a vGPU of a card: kept when its server is deleted; the next server has the same"""
+    scenario.device = VGPUS[0].name
+    guest = boot("vgpu")
+    (uuid,) = mdevs_of(guest.xml())
     cloud.delete(guest.id)
     assert uuid in there(cloud.machine)
     again = boot("vgpu")
