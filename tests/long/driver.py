@@ -81,7 +81,9 @@ class Driver:
                 try:
                     self.cloud.stop()
                 except (AssertionError, EOFError, OSError):
-                    self._revive()
+                    if self.cloud.process is None:
+                        raise  # it lived, or ended by itself
+                    self._revive()  # an armed one came true
                 else:
                     self._journals.check()
                     check_always(self.cloud)
