@@ -142,7 +142,7 @@ class ProviderReport:
         settled: bool,
     ) -> bool:
         """Answers whether allocations were healed. ``settled``: of everybody who has some it is known what they are."""
-        records = self._with_new_records(facts, wanted)
+        records = self._recorded(facts, wanted, placed)
         by_name = {record.name: record for record in records}
         after: dict[str, Placed] = {}
         to_heal = {name for _, name, _, _ in wanted.tree.heal}
@@ -236,20 +236,26 @@ class ProviderReport:
 
     # --- records ---
 
-    def _with_new_records(self, facts: _Facts, wanted: _Wanted) -> list[ProviderRecord]:
-        """The host's records, and one for each provider that is about to be made."""
-        known = {record.name for record in facts.records.values()}
-        fresh = []
-        if wanted.tree.root.name not in known:
-            fresh.append(ProviderRecord(facts.node.uuid, facts.node.id, ROOT, wanted.tree.root.name))
-        fresh += [
-            ProviderRecord(self._host.new_id(), facts.node.id, wanted.kinds[child.name], child.name)
-            for child in wanted.tree.children
-            if child.name not in known
-        ]
-        if fresh:
-            self._host.database.write(lambda conn: providers.save(conn, fresh, now=self._host.now()))
-        return [*facts.records.values(), *fresh]
+    def _recorded(self, facts: _Facts, wanted: _Wanted, placed: Mapping[str, Placed]) -> list[ProviderRecord]:
+        """The host's records, and one for each provider that is about to be made; with the traits that are about to be written, so that
+        they are known as ours though the pass may end half-way."""
+        records = {record.name: record for record in facts.records.values()}
+        moved = []
+        for provider in (wanted.tree.root, *wanted.tree.children):
+            kind = wanted.kinds.get(provider.name, ROOT)
+            known = records.get(provider.name)
+            record = known or ProviderRecord(
+                facts.node.uuid if kind == ROOT else self._host.new_id(), facts.node.id, kind, provider.name
+            )
+            there = placed[record.uuid].traits if record.uuid in placed else frozenset()
+            if there is not None:
+                record = replace(record, traits=record.traits | (provider.traits - there))
+            if record != known:
+                records[provider.name] = record
+                moved.append(record)
+        if moved:
+            self._host.database.write(lambda conn: providers.save(conn, moved, now=self._host.now()))
+        return list(records.values())
 
     def _save(
         self, facts: _Facts, records: Iterable[ProviderRecord], stands: Report, retired: Sequence[str] = ()

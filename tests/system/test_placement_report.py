@@ -306,6 +306,21 @@ def test_a_provider_of_somebody_else_is_left_alone(bench: Bench) -> None:
     assert bench.providers.inventory(bench.providers.named("taken")) == {}
 
 
+def test_what_a_pass_that_failed_half_way_wrote_is_ours(bench: Bench) -> None:
+    """Traits of one device, and then a provider of somebody else's in the way of the next: the traits go with their line nevertheless."""
+    bench.providers.ok("resource", "provider", "create", "half_0000:18:00.0")
+    lines = [{**T4, "address": "0000:17:00.0", "traits": "red"}, T4]
+    pci = {"device_spec": lines, "report_in_placement": True}
+    bench.hosts["half"] = host("half", [gpu(0x17), gpu(0x18)], config={"pci": pci})
+    bench.cloud.reload(bench.content())
+    bench.cloud.until(lambda: "half_0000:17:00.0" in bench.providers.tree("half"), "the first is there")
+    card = bench.providers.tree("half")["half_0000:17:00.0"]
+    bench.cloud.until(lambda: bench.providers.traits(card) == MANAGED | {"CUSTOM_RED"}, "and its traits are")
+    bench.providers.ok("resource", "provider", "delete", bench.providers.named("half_0000:18:00.0"))
+    bench.host("half", [gpu(0x17), gpu(0x18)], [{**lines[0], "traits": "blue"}, T4])
+    assert bench.providers.traits(card) == MANAGED | {"CUSTOM_BLUE"}
+
+
 def test_a_host_that_leaves_the_fleet_leaves_placement(bench: Bench) -> None:
     bench.host("leaver", [gpu(0x17)], [T4])
     assert len(bench.providers.tree("leaver")) == 2
