@@ -81,9 +81,7 @@ class ProviderWriter:
             placed = Placed(self._made(record, parent), traits=frozenset())
         inventories = merged_inventories(wanted.inventories, placed.record.inventories, wanted.traits)
         if hold_inventories:
-            # What is reserved would leave no room for the allocation that is to be healed: it is reserved after that.
-            unreserved = {name: {**each, "reserved": 0} for name, each in inventories.items()}
-            placed = replace(placed, held=unreserved)
+            placed = replace(placed, held=inventories)
         elif inventories != placed.record.inventories:
             placed = self._with_inventories(placed, inventories)
         return self._with_traits(placed, wanted.traits)
@@ -91,21 +89,19 @@ class ProviderWriter:
     def reshape(self, placed: Iterable[Placed], allocations: Mapping[str, ConsumerAllocations]) -> dict[str, Placed]:
         """The inventories that were held back, and the allocations, in one step. Answers the providers by name."""
         held = [each for each in placed if each.held is not None]
+        open_for = {each.record.uuid: _with_room(each, allocations) for each in held}
         for each in held:
-            assert each.held is not None
-            self._ensure_classes(each.held)
+            self._ensure_classes(each.held or {})
         if allocations:
             self._client.reshape(
-                {each.record.uuid: (_generation(each), each.held or {}) for each in held},
-                allocations,
+                {each.record.uuid: (_generation(each), open_for[each.record.uuid]) for each in held}, allocations
             )
         after = {}
         for each in held:
             assert each.held is not None
-            if allocations:
-                generation, _ = self._client.inventories(each.record.uuid)
-            else:
-                generation = self._client.set_inventories(each.record.uuid, _generation(each), each.held)
+            generation = self._client.inventories(each.record.uuid)[0] if allocations else _generation(each)
+            if not allocations or open_for[each.record.uuid] != each.held:
+                generation = self._client.set_inventories(each.record.uuid, generation, each.held)
             record = replace(each.record, generation=generation, inventories=each.held)
             after[each.record.name] = replace(each, record=record, held=None)
         return after
@@ -167,6 +163,22 @@ class ProviderWriter:
 def _generation(placed: Placed) -> int:
     assert placed.record.generation is not None, "it is in Placement"
     return placed.record.generation
+
+
+def _with_room(placed: Placed, allocations: Mapping[str, ConsumerAllocations]) -> Mapping[str, Mapping[str, Any]]:
+    """The inventories that were held back, with no more reserved than leaves room for ``allocations``: Placement refuses them otherwise,
+    though what they stand for is in use already. Only for the moment of writing those; what an operator reserved is not lost by it."""
+    mine = [held.by_provider.get(placed.record.uuid, {}) for held in allocations.values()]
+    others = [amounts for consumer, amounts in placed.allocations.items() if consumer not in allocations]
+    return {
+        name: {
+            **each,
+            "reserved": max(
+                0, min(each["reserved"], each["total"] - sum(amounts.get(name, 0) for amounts in (*mine, *others)))
+            ),
+        }
+        for name, each in (placed.held or {}).items()
+    }
 
 
 def _plain(inventory: Mapping[str, Any]) -> dict[str, Any]:

@@ -201,6 +201,20 @@ def test_case_83_servers_that_were_there_before(bench: Bench) -> None:
         bench.delete(server)
 
 
+@pytest.mark.parametrize("reserved", [1, 3], ids=["beside-the-server", "more-than-is-left"])
+def test_case_89_what_an_operator_reserved_outlives_healing(bench: Bench, reserved: int) -> None:
+    name = f"heal-{reserved}"
+    bench.host(name, [nic(4)], [VF])
+    server = bench.boot(name, "VF", 2)
+    port = bench.providers.tree(name)[f"{name}_0000:3B:00.0"]
+    bench.providers.set_reserved(port, VF_CLASS, reserved)
+    assert bench.devices(server, name) == {}
+    bench.settle(name)
+    assert bench.devices(server, name) == {f"{name}_0000:3B:00.0": {VF_CLASS: 2}}
+    assert bench.providers.inventory(port) == {VF_CLASS: (4, reserved)}
+    bench.delete(server)
+
+
 @pytest.mark.parametrize(("alias", "specs"), [("VF", [T4]), ("PF", [T4])])
 def test_f1_the_line_of_a_device_in_use_is_removed(bench: Bench, alias: str, specs: list[dict[str, Any]]) -> None:
     """The last VF of a PF, and a PF: held until it is freed, never handed out again, and then gone."""
@@ -313,7 +327,8 @@ def test_what_a_pass_that_failed_half_way_wrote_is_ours(bench: Bench) -> None:
     pci = {"device_spec": lines, "report_in_placement": True}
     bench.hosts["half"] = host("half", [gpu(0x17), gpu(0x18)], config={"pci": pci})
     bench.cloud.reload(bench.content())
-    bench.cloud.until(lambda: "half_0000:17:00.0" in bench.providers.tree("half"), "the first is there")
+    first = "half_0000:17:00.0"
+    bench.cloud.until(lambda: first in bench.providers.ok("resource", "provider", "list"), "the first is there")
     card = bench.providers.tree("half")["half_0000:17:00.0"]
     bench.cloud.until(lambda: bench.providers.traits(card) == MANAGED | {"CUSTOM_RED"}, "and its traits are")
     bench.providers.ok("resource", "provider", "delete", bench.providers.named("half_0000:18:00.0"))
