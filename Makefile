@@ -25,10 +25,11 @@ test-placement: setup-test
 test-kill: setup-test
 	$(BIN)/pytest -n 2 tests/kill
 
+COME_AND_GO := test_105_and_d25_servers_that_come_and_go_leak_no_mdev_and_touch_no_foreign_one
 # 200 servers at once on 100 devices, on every database, in one process and in many; races and restarts on database servers.
 test-load: setup-test
 	$(BIN)/pytest tests/long/test_load.py
-	$(BIN)/pytest --long tests/system/test_boot_races.py tests/system/test_database_restart.py
+	$(BIN)/pytest --long tests/system/test_boot_races.py tests/system/test_database_restart.py "tests/system/test_vgpu.py::$(COME_AND_GO)"
 
 # Hours of chance. SEED=NUMBER has a run again.
 test-long: setup-test

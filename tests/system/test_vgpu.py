@@ -370,7 +370,10 @@ def test_114_what_cant_be_done_with_a_vgpu_is_refused_and_the_guest_runs_on(clea
     assert (clean.show(server["id"])["status"], held(clean, server["id"])) == ("ACTIVE", kept)
 
 
-def test_105_and_d25_a_hundred_servers_that_come_and_go_leak_no_mdev_and_touch_no_foreign_one(clean: Cloud) -> None:
+def test_105_and_d25_servers_that_come_and_go_leak_no_mdev_and_touch_no_foreign_one(
+    clean: Cloud, request: pytest.FixtureRequest
+) -> None:
+    """20 of them; with ``--long`` a hundred."""
     xml = (
         "<device><parent>pci_0000_3b_00_0</parent><capability type='mdev'><type id='nvidia-222'/>"
         f"<uuid>{FOREIGN}</uuid></capability></device>"
@@ -387,7 +390,7 @@ def test_105_and_d25_a_hundred_servers_that_come_and_go_leak_no_mdev_and_touch_n
         clean.wait_gone(server_id)
 
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(life, range(100)))
+        list(pool.map(life, range(100 if request.config.getoption("--long") else 20)))
     made = made_on(clean, "busy")
     assert made >= before
     assert len(made - before) <= 4
