@@ -11,12 +11,13 @@ from jetbridge.db.engine import Database
 
 def new_database(path: Path) -> Database:
     """An SQLite database in a file that isn't there yet."""
-    path.write_bytes(_migrated())
+    path.write_bytes(migrated())
     return Database(f"sqlite:///{path}")
 
 
 @cache
-def _migrated() -> bytes:
+def migrated() -> bytes:
+    """What such a file holds."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "migrated.sqlite3"
         database = Database(f"sqlite:///{path}")

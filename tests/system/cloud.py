@@ -21,7 +21,9 @@ from jetbridge.config.settings import Settings
 from jetbridge.db.url import parse
 from jetbridge.model.events import SeamEvent
 from jetbridge.service.allinone import AllInOne
+from jetbridge.service.statedir import make_state_dir
 from jetbridge.steps.runtime import Observer, nobody
+from tests.schema import migrated
 from tests.servers.external_placement import chosen_placement
 from tests.servers.placement import forks
 
@@ -68,7 +70,8 @@ def fleet(*hosts: Mapping[str, Any], **config: Any) -> dict[str, Any]:
 
 
 class Cloud:
-    """``start`` and ``stop`` as often as wanted: the state folder stays."""
+    """``start`` and ``stop`` as often as wanted: the state folder stays. A new one has our tables already, copied from a file: a
+    folder that a test made itself gets them by the migrations, as a person's does."""
 
     def __init__(self, folder: Path, settings: Settings | None = None) -> None:
         self.folder = folder
@@ -102,6 +105,9 @@ class Cloud:
         self.fleet_file.write_text(yaml.safe_dump(dict(content), sort_keys=False))
 
     def start(self, observe: Observer = nobody) -> None:
+        if not self.state.exists() and self.settings.database_connection is None:
+            make_state_dir(self.state)
+            (self.state / "jetbridge.sqlite3").write_bytes(migrated())
         service = AllInOne(
             self.settings,
             load_fleet(self.fleet_file),
