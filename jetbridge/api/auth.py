@@ -26,7 +26,7 @@ from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from jetbridge.api.errors import fault
+from jetbridge.api.faults import fault
 from jetbridge.config.settings import Settings
 from jetbridge.errors import InvalidConfiguration, Unauthorized
 from jetbridge.model.context import ADMIN_ID, RequestContext

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from jetbridge.api.errors import fault
+from jetbridge.api.faults import fault
 from jetbridge.config.settings import Settings
 from jetbridge.errors import InvalidConfiguration
 

@@ -16,7 +16,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from jetbridge.api.errors import fault, from_error
+from jetbridge.api.errors import from_error
+from jetbridge.api.faults import fault
 from jetbridge.api.microversions import COMPUTE_HEADER, MINIMUM, SERVICE_HEADER, Version, negotiate
 from jetbridge.errors import JetbridgeError
 from jetbridge.journey.seams import CLIENT, Crossing, Seams

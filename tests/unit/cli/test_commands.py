@@ -164,6 +164,12 @@ def test_help_does_not_wait_for_heavy_modules() -> None:
     )
 
 
+def test_the_embedded_placement_starts_without_the_framework_of_our_own_routes() -> None:
+    """Every start of the service waits for it."""
+    loaded = in_python("import sys, jetbridge.service.placement_child; print(*sys.modules)").split()
+    assert "fastapi" not in loaded
+
+
 def test_reader_that_leaves_early_is_no_error() -> None:
     code = "from jetbridge.cli.main import main; import sys; sys.argv[1:] = ['fleet', 'templates', '--json']; main()"
     writer = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
