@@ -1,5 +1,6 @@
-"""Services as processes of their own, without the imports of their start: forked off a process that has done them
-(``python -m tests.system.forked_services SOCKET``). From there on they are what ``jetbridge SERVICE`` is.
+"""Services and other commands as processes of their own, without the imports of their start: forked off a process that has done them
+(``python -m tests.system.forked_services SOCKET``). From there on they are what ``jetbridge SERVICE`` is,
+but for the end of an interpreter. The embedded Placement of one is a new interpreter, as it is for a person.
 """
 
 from __future__ import annotations
@@ -56,6 +57,12 @@ def _path() -> str:
 
 
 def _prepare() -> Run:
+    import jetbridge.cli.demo_accelerator
+    import jetbridge.cli.demo_placement
+    import jetbridge.cli.demo_story
+    import jetbridge.cli.demo_vgpu
+    import jetbridge.db.migrations.runner
+    import jetbridge.service.allinone
     import jetbridge.service.api
     import jetbridge.service.compute
     import jetbridge.service.conductor

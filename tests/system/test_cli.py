@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ import yaml
 from jetbridge.cli.main import run
 from tests.system.cloud import T4_ALIAS, Cloud, fleet, gpu, host
 from tests.system.conftest import Launch
+from tests.system.forked_services import ForkedService
 from tests.system.ledger import books
 
 JETBRIDGE = [sys.executable, "-m", "jetbridge.cli.main"]
@@ -187,32 +190,35 @@ STOPPED = "note: stopping\nnote: stopped\n"
 """What a service that has nothing to wait for says at its end."""
 
 
+def outside() -> dict[str, str]:
+    """The environment without what would configure us."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("JETBRIDGE_")}
+
+
 class Up:
-    """``jetbridge up`` in a process of its own."""
+    """``jetbridge up`` in a process of its own. That of a new interpreter, to its end, is in test_stop.py and test_pages.py."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.state = folder / "state"
-        command = [*JETBRIDGE, "up", "--state-dir", str(self.state), *arguments]
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("JETBRIDGE_")}
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-        )
+        folder.mkdir(exist_ok=True)
+        self.errors = folder / f"{uuid.uuid4()}.stderr"
+        words = ["up", "--state-dir", str(self.state), *arguments]
+        self.process = ForkedService(words, outside(), Path.cwd(), self.errors)
 
     def ready(self) -> tuple[str, str]:
         """The line to paste, and the URL."""
-        assert self.process.stdout is not None
         export, ready = self.process.stdout.readline().rstrip(), self.process.stdout.readline().rstrip()
-        assert ready.startswith("ready http://"), self.process.communicate(timeout=SECONDS)
+        assert ready.startswith("ready http://"), self.end()
         return export, ready.removeprefix("ready ")
 
-    def stop(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
         """Exit code and what stood on stderr."""
         self.process.send_signal(number)
         return self.end()
 
     def end(self) -> tuple[int, str]:
-        _, errors = self.process.communicate(timeout=SECONDS)
-        return self.process.returncode, errors
+        code = self.process.wait(SECONDS)
+        return code, self.errors.read_text()
 
 
 @pytest.fixture
@@ -227,14 +233,13 @@ def ups() -> Iterator[list[Up]]:
     started: list[Up] = []
     yield started
     for up in started:
-        if up.process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
             up.process.kill()
-            up.process.communicate()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_up_tells_how_to_use_it_keeps_its_state_and_stops_cleanly(
-    tmp_path: Path, small_fleet: Path, ups: list[Up], number: int
+    tmp_path: Path, small_fleet: Path, ups: list[Up], number: signal.Signals
 ) -> None:
     first = Up(tmp_path, "--fleet", str(small_fleet), "--port", "0")
     ups.append(first)
@@ -313,13 +318,17 @@ def test_up_refuses_to_start_with_one_line_that_says_why(
 # --- demo -----------------------------------------------------------------------------------------
 
 
-def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
-    # It starts the service up to three times.
-    return subprocess.run([*JETBRIDGE, "demo", *arguments], capture_output=True, text=True, timeout=4 * SECONDS)
+def demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """In a process of its own; as a person starts it in ``test_demo_for_people_is_plain_when_it_is_piped``."""
+    errors = folder / "demo.stderr"
+    process = ForkedService(["demo", *arguments], outside(), Path.cwd(), errors)
+    out = process.stdout.read()
+    code = process.wait(SECONDS)
+    return subprocess.CompletedProcess(arguments, code, out, errors.read_text())
 
 
-def test_demo_shows_the_way_of_a_device_and_proves_that_it_comes_back() -> None:
-    done = demo("--json")
+def test_demo_shows_the_way_of_a_device_and_proves_that_it_comes_back(tmp_path: Path) -> None:
+    done = demo(tmp_path, "--json")
     assert done.returncode == 0, done.stderr
     story = json.loads(done.stdout)
     assert story["alias"]["name"] == "GPU"
@@ -357,7 +366,8 @@ def test_demo_shows_the_way_of_a_device_and_proves_that_it_comes_back() -> None:
 
 
 def test_demo_for_people_is_plain_when_it_is_piped() -> None:
-    done = demo()
+    # It starts the service up to three times.
+    done = subprocess.run([*JETBRIDGE, "demo"], capture_output=True, text=True, timeout=4 * SECONDS)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert "\x1b" not in done.stdout
@@ -393,7 +403,7 @@ def test_demo_for_people_is_plain_when_it_is_piped() -> None:
 def test_demo_works_on_fleets_that_configure_nothing(tmp_path: Path, content: dict[str, Any]) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_text(yaml.safe_dump(content))
-    done = demo("--fleet", str(path), "--json")
+    done = demo(tmp_path, "--fleet", str(path), "--json")
     assert done.returncode == 0, done.stderr
     free = json.loads(done.stdout)["free"]
     assert (free["before"] - 1, free["before"]) == (free["during"], free["after"])
@@ -413,7 +423,7 @@ def test_demo_works_on_fleets_that_configure_nothing(tmp_path: Path, content: di
 def test_demo_without_a_free_device_says_so_and_fails(tmp_path: Path, content: dict[str, Any], words: str) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_text(yaml.safe_dump(content))
-    done = demo("--fleet", str(path))
+    done = demo(tmp_path, "--fleet", str(path))
     assert done.returncode == 1
     assert done.stderr.startswith(f"error: {path}: ")
     assert words in done.stderr
