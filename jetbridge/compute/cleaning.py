@@ -12,11 +12,13 @@ import os
 import shlex
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 from jetbridge.compute.host import AgentHost
 from jetbridge.compute.one_time_use import cleaned, waits
@@ -33,6 +35,7 @@ MARK = "JETBRIDGE_CLEANING"
 NOT_WAITING = "not waiting"
 LAST_LINES = 20
 LONGEST_OUTPUT = 4096
+READ_BACK = 4 * LONGEST_OUTPUT  # bytes: a character has four at most
 
 
 @dataclass(frozen=True)
@@ -117,30 +120,31 @@ def resume(host: AgentHost, gone_owners: Collection[str], *, starting: bool) -> 
 
 
 def run_cleaner(command: str, address: str, timeout: float, mark: str) -> Outcome:
-    """Runs it to its end. Raises nothing: what goes wrong is the outcome."""
+    """Runs it to its end. Raises nothing: what goes wrong is the outcome. What it leaves running in the background is not waited for."""
     began = time.monotonic()
-    try:
-        process = subprocess.Popen(
-            [*shlex.split(command), address],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, MARK: mark},
-            start_new_session=True,
-            text=True,
-            errors="replace",
-        )
-    except (OSError, ValueError) as error:
-        return Outcome(None, time.monotonic() - began, "", f"the cleaner {command!r} can't be run: {error}")
-    try:
-        output, _ = process.communicate(timeout=timeout)
-        reason = None if process.returncode == 0 else f"the cleaner ended with {_ending(process.returncode)}"
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        output, _ = process.communicate()
-        reason = f"the cleaner had not ended after {timeout:g} s"
-    return Outcome(process.returncode, time.monotonic() - began, _tail(output), reason)
+    # Not a pipe: that would be read until a daemon which the command started ends too.
+    with tempfile.TemporaryFile() as output:
+        try:
+            process = subprocess.Popen(
+                [*shlex.split(command), address],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, MARK: mark},
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            return Outcome(None, time.monotonic() - began, "", f"the cleaner {command!r} can't be run: {error}")
+        try:
+            process.wait(timeout)
+            reason = None if process.returncode == 0 else f"the cleaner ended with {_ending(process.returncode)}"
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            _kill_marked(mark)
+            process.wait()
+            reason = f"the cleaner had not ended after {timeout:g} s"
+        return Outcome(process.returncode, time.monotonic() - began, _tail(output), reason)
 
 
 def _begin(
@@ -245,8 +249,10 @@ def _ending(returncode: int) -> str:
         return f"signal {-returncode}"
 
 
-def _tail(output: str) -> str:
-    return "\n".join(output.splitlines()[-LAST_LINES:])[-LONGEST_OUTPUT:]
+def _tail(output: BinaryIO) -> str:
+    output.seek(max(0, output.seek(0, os.SEEK_END) - READ_BACK))
+    lines = output.read().decode(errors="replace").splitlines()
+    return "\n".join(lines[-LAST_LINES:])[-LONGEST_OUTPUT:]
 
 
 def _kill_marked(mark: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from jetbridge.api.extra_specs import check_extra_specs
+from jetbridge.api.extra_specs import check_extra_specs, misspelt
 from jetbridge.api.microversions import MAXIMUM
 from jetbridge.config.fleet import load_fleet
 from jetbridge.config.overrides import apply_overrides
@@ -28,6 +28,8 @@ from jetbridge.pci.flavor import requests_from_flavor
 from jetbridge.pci.lint import shadowed_specs, suspicious_keys
 from jetbridge.pci.request import requests_from_json, requests_to_json
 from jetbridge.pci.sync import synchronise
+from jetbridge.placement.groups import LARGEST_AMOUNT, flavor_groups
+from jetbridge.placement.names import is_resource_class, is_trait
 from jetbridge.virt.capabilities import host_resources
 from jetbridge.virt.hostfacts import SysfsFacts
 from jetbridge.virt.nodedev import host_report, parse_node_device
@@ -97,6 +99,12 @@ FLAVORS: tuple[Mapping[str, str], ...] = (
     },
     {"hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "^0-1", "hw:cpu_thread_policy": "isolate"},
     {"hw:cpu_policy": "dedicated", "hw:emulator_threads_policy": "share", "quota:cpu_shares": "1024"},
+)
+AGGREGATE = "11111111-2222-3333-4444-555555555555"
+GROUPS: tuple[Mapping[str, str], ...] = (
+    {"resources:VGPU": "1", "trait:CUSTOM_RACK_7": "forbidden", f"member_of:{AGGREGATE}": "required"},
+    {"resources_a:CUSTOM_GPU": "2", "trait_a:HW_GPU_API_VULKAN": "required", "group_policy": "isolate"},
+    {"resources1:VGPU": "1", f"member_of1:{AGGREGATE}": "forbidden", "accel:device_profile": "infer"},
 )
 PROPERTIES: tuple[Mapping[str, str], ...] = (
     {},
@@ -265,6 +273,31 @@ def _use_flavor(given: tuple[dict[str, str], dict[str, str]], folder: Path) -> N
         assert sum(cell.memory_mb for cell in guest.cells) == 1024
 
 
+def _groups(chance: random.Random) -> dict[str, str]:
+    specs: dict[str, str] = {}
+    for _ in range(chance.choice((1, 1, 2))):
+        specs |= chance.choice(GROUPS)
+    for key in sorted(specs):
+        if chance.random() < 0.3:
+            specs[key] = mangled(chance, specs[key])
+        if chance.random() < 0.3:
+            specs[mangled(chance, key)] = specs.pop(key)
+    return specs
+
+
+def _use_groups(specs: dict[str, str], folder: Path) -> None:
+    """As a boot does: older microversions let any key and value into a flavor."""
+    for group in flavor_groups(specs):
+        assert group.resources or not group.suffixed
+        for name, amount in group.resources.items():
+            assert is_resource_class(name)
+            assert 1 <= amount <= LARGEST_AMOUNT, "Placement keeps it"
+        assert all(is_trait(name) for name in group.required | group.forbidden)
+        assert len(group.requester_id) <= 64
+    misspelt(specs)
+    check_extra_specs(specs, MAXIMUM)
+
+
 def _node_devices(chance: random.Random) -> list[str]:
     documents, _ = machine()
     found = list(documents)
@@ -349,6 +382,7 @@ TARGETS: dict[str, tuple[Callable[[random.Random], Any], Callable[[Any, Path], N
     "device_spec": (_device_spec, _use_device_spec),
     "alias": (_alias, _use_alias),
     "flavor": (_flavor, _use_flavor),
+    "groups": (_groups, _use_groups),
     "node devices": (_node_devices, _use_node_devices),
     "fleet": (_fleet, _use_fleet),
 }

@@ -5,6 +5,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -170,6 +171,28 @@ def test_how_a_cleaner_can_end(tmp_path: Path, text: str, reason: str) -> None:
     outcome = run_cleaner(script(tmp_path, text), ADDRESS, 0.2 if "ended" in reason else 60, "mark")
     assert outcome.reason is not None
     assert reason in outcome.reason
+
+
+def test_what_a_cleaner_leaves_in_the_background_is_not_waited_for(tmp_path: Path) -> None:
+    """A daemon that the driver's tool starts, say: it keeps the cleaner's output open."""
+    text = "printf '\\351'; seq 30; setsid sleep 20 & exit 0"
+    outcome = run_cleaner(script(tmp_path, text), ADDRESS, 10, "of-a-daemon")
+    assert (outcome.exit_code, outcome.reason) == (0, None)
+    assert outcome.output.splitlines() == [str(number) for number in range(11, 31)]
+    assert outcome.seconds < 10
+
+
+def test_of_a_cleaner_that_takes_too_long_nothing_is_left(tmp_path: Path) -> None:
+    """Nor what it had put into a session of its own."""
+    child = tmp_path / "child"
+    text = f"setsid sh -c 'echo $$ >{child}; exec sleep 30' & sleep 30"
+    outcome = run_cleaner(script(tmp_path, text), ADDRESS, 1, "of-a-slow-one")
+    assert outcome.reason == "the cleaner had not ended after 1 s"
+    assert outcome.seconds < 20
+    left, end = Path("/proc") / child.read_text().strip() / "cmdline", time.monotonic() + 10
+    while left.exists() and left.read_bytes():  # empty: dead, and nobody has asked how it ended
+        assert time.monotonic() < end, left.read_bytes()
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("command", ["/nonexistent/wipe", "'unbalanced"])
