@@ -22,17 +22,20 @@ from jetbridge.db import services as service_rows
 from jetbridge.db.compute_nodes import ComputeNode
 from jetbridge.db.engine import Database
 from jetbridge.db.networks import HostNetwork
+from jetbridge.db.schema import metadata
 from jetbridge.db.servers import Changes
 from jetbridge.image.store import ImageDirectory
 from jetbridge.model.context import ADMIN_ID, RequestContext
 from jetbridge.model.image import Image, ImageStatus, Visibility
 from jetbridge.model.server import PowerState, VmState
 from jetbridge.pci.alias import parse_aliases
+from jetbridge.rpc.bus import Bus
 from jetbridge.rpc.inprocess import InProcessBus
 from tests.schema import new_database
 
 URL = "http://127.0.0.1:8774"
 ALIASES = ('{"name": "GPU", "vendor_id": "10de", "product_id": "1eb8", "device_type": "type-PCI"}',)
+WORKERS = 2
 IMAGE = "11111111-2222-4333-8444-555555555555"
 
 
@@ -68,6 +71,22 @@ class Cloud:
     client: TestClient
     services: ApiServices
     inbox: Inbox
+    workers: ThreadPoolExecutor
+    hosts: Sequence[str]
+
+    def as_new(self) -> None:
+        """As ``open_cloud`` left it: making the routes takes longer than most tests."""
+        both = threading.Barrier(WORKERS + 1)
+        for _ in range(WORKERS):
+            self.workers.submit(both.wait, 10)
+        both.wait(10)  # what was sent has arrived
+        self.inbox.messages.clear()
+        self.client.cookies.clear()
+        for path in self.services.images.folder.iterdir():
+            path.unlink()
+        _serve(self.services.bus, self.inbox, self.hosts)
+        self.database.write(_empty)
+        _fill(self.services, self.hosts)
 
     @property
     def database(self) -> Database:
@@ -155,13 +174,9 @@ def open_cloud(
     settings = settings or Settings()
     database = new_database(folder / "jetbridge.sqlite3")
     inbox = Inbox()
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(WORKERS) as pool:
         bus = InProcessBus(pool)
-        methods = ("build_servers", "delete_server", "retire_hosts")
-        bus.serve("conductor", {name: inbox.handler("conductor", name) for name in methods})
-        agent = ("external_event", "start_server", "stop_server", "reboot_server", "console_output")
-        for host in hosts:
-            bus.serve("compute", {name: inbox.handler(host, name) for name in agent}, server=host)
+        _serve(bus, inbox, hosts)
         services = ApiServices(
             database=database,
             bus=bus,
@@ -172,8 +187,21 @@ def open_cloud(
         )
         _fill(services, hosts)
         with TestClient(create_app(services), base_url=URL) as client:
-            yield Cloud(client, services, inbox)
+            yield Cloud(client, services, inbox, pool, hosts)
     database.close()
+
+
+def _serve(bus: Bus, inbox: Inbox, hosts: Sequence[str]) -> None:
+    methods = ("build_servers", "delete_server", "retire_hosts")
+    bus.serve("conductor", {name: inbox.handler("conductor", name) for name in methods})
+    agent = ("external_event", "start_server", "stop_server", "reboot_server", "console_output")
+    for host in hosts:
+        bus.serve("compute", {name: inbox.handler(host, name) for name in agent}, server=host)
+
+
+def _empty(conn: Any) -> None:
+    for table in metadata.sorted_tables:
+        conn.execute(table.delete())
 
 
 def _fill(services: ApiServices, hosts: Sequence[str]) -> None:

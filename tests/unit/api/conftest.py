@@ -1,17 +1,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.unit.api.clouds import Cloud, open_cloud
 
 
-@pytest.fixture
-def cloud(tmp_path: Path) -> Iterator[Cloud]:
-    with open_cloud(tmp_path) as opened:
+@pytest.fixture(scope="session")
+def reused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    with open_cloud(tmp_path_factory.mktemp("reused")) as opened:
         yield opened
+
+
+@pytest.fixture
+def cloud(reused: Cloud) -> Cloud:
+    reused.as_new()
+    return reused
 
 
 @pytest.fixture(scope="module")
