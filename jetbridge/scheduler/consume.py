@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from jetbridge.model.capacity import disk_gb
@@ -13,16 +13,22 @@ from jetbridge.numa.usage import with_usage
 from jetbridge.pci.device import VIRTUAL, DeviceType
 from jetbridge.pci.fit import Choice
 from jetbridge.pci.pool import Pool
+from jetbridge.placement.groups import provider_choice
 from jetbridge.scheduler.filters.numa import numa_limits
 
+Providers = Mapping[str, Sequence[str]]
+"""Those that Placement's choice says, by the requester id of the group they serve; empty: it says nothing."""
 
-def consumed(state: HostState, spec: RequestSpec, packing: bool) -> HostState:
-    """``state`` as it will look once ``spec``'s server has been claimed on it.
+NO_CHOICE: Providers = {}
+
+
+def consumed(state: HostState, spec: RequestSpec, packing: bool, providers: Providers = NO_CHOICE) -> HostState:
+    """``state`` as it will look once ``spec``'s server has been claimed on it, with devices of ``providers``.
 
     What no enabled filter asked for and doesn't fit is left out: the claim decides it.
     """
     topology, pools = state.numa, state.pools
-    fitted = fitted_on(state, spec, packing)
+    fitted = fitted_on(state, spec, packing, providers)
     if fitted is not None:
         if topology is not None and fitted.guest is not None:
             topology = with_usage(topology, (fitted.guest,))
@@ -56,13 +62,12 @@ def without(pools: Sequence[Pool], choice: Choice) -> tuple[Pool, ...]:
     return tuple(left)
 
 
-def fitted_on(state: HostState, spec: RequestSpec, packing: bool) -> ServerFit | None:
+def fitted_on(state: HostState, spec: RequestSpec, packing: bool, providers: Providers = NO_CHOICE) -> ServerFit | None:
     """Where on the host the server will lie and what it will be given, as far as is known now; None: it doesn't fit."""
+    bound = provider_choice(spec.pci_requests, spec.groups, providers) if providers else None
     # Without NUMATopologyFilter the cells may not fit; the devices are counted all the same.
     for guest in (spec.numa_topology, None) if spec.numa_topology is not None else (None,):
-        answer = fit_server(
-            state.numa, guest, state.pools or (), spec.pci_requests, limits=numa_limits(state), packing=packing
-        )
+        answer = fit_server(state.numa, guest, state.pools or (), spec.pci_requests, bound, numa_limits(state), packing)
         if isinstance(answer, ServerFit):
             return answer
     return None

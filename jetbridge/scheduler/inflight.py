@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from jetbridge.model.host_state import HostState
 from jetbridge.model.request_spec import RequestSpec
-from jetbridge.scheduler.consume import consumed
+from jetbridge.scheduler.consume import NO_CHOICE, Providers, consumed
 
 LONGEST_WAIT_SECONDS = 60.0
 """After this a server that still hasn't claimed counts no more: its message was lost."""
@@ -18,6 +18,7 @@ LONGEST_WAIT_SECONDS = 60.0
 class _Sent:
     spec: RequestSpec
     at: float
+    providers: Providers
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,11 @@ class InFlight:
         }
         self._expected = {node: known for node, known in self._expected.items() if node in self._sent}
 
-    def add(self, compute_node_id: int, spec: RequestSpec) -> None:
-        self._sent.setdefault(compute_node_id, {})[spec.instance_uuid] = _Sent(spec, self._monotonic())
+    def add(self, compute_node_id: int, spec: RequestSpec, providers: Providers = NO_CHOICE) -> None:
+        """``providers``: those that Placement's choice says, once it is made."""
+        if providers:
+            self._expected.pop(compute_node_id, None)  # it counted the server without them
+        self._sent.setdefault(compute_node_id, {})[spec.instance_uuid] = _Sent(spec, self._monotonic(), providers)
 
     def forget(self, uuids: Collection[str]) -> None:
         """They are on their way no more."""
@@ -76,6 +80,6 @@ class InFlight:
             known = _Expected(base, (), base)
         state = known.state
         for uuid in uuids[len(known.uuids) :]:
-            state = consumed(state, sent[uuid].spec, self._packing)
+            state = consumed(state, sent[uuid].spec, self._packing, sent[uuid].providers)
         self._expected[base.compute_node_id] = _Expected(base, uuids, state)
         return state

@@ -127,7 +127,7 @@ class SchedulerManager:
             if not selected:
                 self._in_flight.forget(asking)
         for spec, hosts in zip(specs, outcome.selections or (), strict=False):
-            self._in_flight.add(hosts[0].compute_node_id, spec)
+            self._in_flight.add(hosts[0].compute_node_id, spec, hosts[0].providers)
         return outcome
 
     def _placer(self, context: RequestContext) -> Placer | None:

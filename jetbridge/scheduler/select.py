@@ -119,11 +119,11 @@ def select_destinations(
         verdicts[spec.instance_uuid] = with_refusals(grouped(judged), refused)
         if chosen is None or best is None:
             return Outcome(None, verdicts)
-        verdicts[spec.instance_uuid] = _with_choice(verdicts[spec.instance_uuid], best, spec, choosing.packing)
+        verdicts[spec.instance_uuid] = _with_choice(verdicts[spec.instance_uuid], best, chosen, spec, choosing.packing)
         selections.append((chosen, *(_selection(state) for state in islice(ordered, choosing.alternates))))
         if number < len(specs):
             at = next(at for at, state in enumerate(current) if state is best)
-            current[at] = consumed(best, spec, choosing.packing)
+            current[at] = consumed(best, spec, choosing.packing, chosen.providers)
     return Outcome(tuple(selections), verdicts)
 
 
@@ -181,10 +181,10 @@ def grouped(judged: Judged) -> tuple[VerdictGroup, ...]:
 
 
 def _with_choice(
-    groups: Sequence[VerdictGroup], chosen: HostState, spec: RequestSpec, packing: bool
+    groups: Sequence[VerdictGroup], chosen: HostState, selection: Selection, spec: RequestSpec, packing: bool
 ) -> tuple[VerdictGroup, ...]:
     """The host that was chosen as a group of its own, which tells the devices that the server's requests get there and why those."""
-    fitted = fitted_on(chosen, spec, packing) if spec.pci_requests else None
+    fitted = fitted_on(chosen, spec, packing, selection.providers) if spec.pci_requests else None
     devices = f": {explained(spec.pci_requests, fitted.choice)}" if fitted is not None and fitted.choice.takes else ""
     told: list[VerdictGroup] = []
     for group in groups:

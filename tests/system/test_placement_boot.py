@@ -91,6 +91,8 @@ def test_the_claim_follows_placement_to_the_device_with_the_trait(cloud: Cloud, 
         "gpu1_0000:3B:00.0": {GPU_CLASS: 1},
     }
     assert len(asked(cloud, server)) == 2
+    told = cloud.client.get(f"{cloud.url}/jetbridge/v1/servers/{server}/verdicts").json()
+    assert "gets 0000:3b:00.0" in json.dumps(told)
     gone(cloud, server)
     assert consumers(cloud) == set()
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from jetbridge.db import servers
 from jetbridge.model.server import VmState
+from jetbridge.placement.groups import pci_groups
 from jetbridge.scheduler.inflight import LONGEST_WAIT_SECONDS, InFlight
 from jetbridge.scheduler.manager import SchedulerManager
 from tests.unit.scheduler.build import Cloud, gpus, request, spec, state
@@ -75,6 +77,23 @@ def test_a_message_that_was_lost_is_forgotten() -> None:
     book.keep_only({sent.instance_uuid})
     assert book.applied([host]) == (host,)
     assert book.servers == frozenset()
+
+
+def test_who_is_on_the_way_takes_the_devices_of_the_providers_that_placement_gave() -> None:
+    """Also when it was counted before Placement had answered."""
+    book, asked = InFlight(packing=False), request()
+    sent = spec(asked, groups=pci_groups([asked]))
+    cards = tuple(replace(each, rp_uuid=f"rp-{each.address[5:7]}") for each in gpus(2))
+    host = state(pools=cards)
+
+    def left() -> list[str]:
+        return [each.address for each in book.applied([host])[0].pools or ()]
+
+    book.add(host.compute_node_id, sent)
+    assert len(left()) == 1
+    for card in cards:
+        book.add(host.compute_node_id, sent, {sent.groups[0].requester_id: (str(card.rp_uuid),)})
+        assert left() == [each.address for each in cards if each is not card]
 
 
 def test_a_host_that_moved_is_looked_at_anew_and_others_stay_the_same_values() -> None:

@@ -16,15 +16,17 @@ from hypothesis import strategies as st
 from jetbridge.config.settings import Settings
 from jetbridge.model.host_state import HostState
 from jetbridge.model.request_spec import RequestSpec
+from jetbridge.model.verdict import Selection
 from jetbridge.pci.device import DeviceType
 from jetbridge.pci.existing import Existing
 from jetbridge.pci.fit import Choice, fit
 from jetbridge.pci.pool import Group, Level
 from jetbridge.pci.wanted import Wanted
+from jetbridge.placement.groups import pci_groups
 from jetbridge.scheduler.consume import consumed, without
 from jetbridge.scheduler.filters.load import load_filters
 from jetbridge.scheduler.memo import Question
-from jetbridge.scheduler.select import Choosing, Outcome, failure, filter_hosts, in_order, select_destinations
+from jetbridge.scheduler.select import Choosing, Outcome, Place, failure, filter_hosts, in_order, select_destinations
 from jetbridge.scheduler.weighers import scores, weight
 from tests.unit.numa.build import guest, host, host_cell
 from tests.unit.scheduler.build import CONTEXT, FLAVOR, gpus, pool, request, spec, state
@@ -196,6 +198,29 @@ def test_the_verdict_of_the_chosen_host_tells_its_devices_and_why() -> None:
     assert chosen.reason.rule == "chosen"
     assert chosen.reason.text == ("chosen: GPU gets 0000:01:00.0, 0000:02:00.0 (2 of 2 on PCIe switch 0000:80:00.0)")
     assert (others.passed, others.reason, others.host_count, others.hosts) == (True, None, 2, ("h1", "h2"))
+
+
+def test_the_verdict_of_the_chosen_host_tells_the_devices_of_the_providers_that_placement_gave() -> None:
+    """And the next server is chosen on what is left then."""
+    cards = tuple(replace(each, rp_uuid=f"rp-{each.address[5:7]}") for each in gpus(3))
+    asked = request()
+    specs = [spec(asked, groups=pci_groups([asked])) for _ in range(2)]
+    left: list[list[str]] = []
+
+    def placer(one: RequestSpec) -> Place:
+        def place(on: HostState) -> Selection:
+            left.append([each.address for each in on.pools or ()])
+            return Selection(on.host, on.compute_node_id, on.generation, {one.groups[0].requester_id: ("rp-02",)})
+
+        return place
+
+    outcome = select_destinations(
+        CONTEXT, [state(pools=cards)], specs, Choosing(FILTERS, random.Random(1)), placer=placer
+    )
+    (told,) = outcome.verdicts[specs[0].instance_uuid]
+    assert told.reason is not None
+    assert told.reason.text == "chosen: GPU gets 0000:02:00.0"
+    assert left == [["0000:01:00.0", "0000:02:00.0", "0000:03:00.0"], ["0000:01:00.0", "0000:03:00.0"]]
 
 
 @settings(max_examples=200, deadline=None)
