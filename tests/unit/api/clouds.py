@@ -39,11 +39,14 @@ WORKERS = 2
 IMAGE = "11111111-2222-4333-8444-555555555555"
 
 
+Message = tuple[str, str, Mapping[str, Any], RequestContext]
+
+
 @dataclass
 class Inbox:
     """Messages in the order in which they came."""
 
-    messages: list[tuple[str, str, Mapping[str, Any], RequestContext]] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
     arrived: threading.Condition = field(default_factory=threading.Condition)
 
     def handler(self, topic: str, method: str) -> Callable[[RequestContext, Mapping[str, Any]], dict[str, Any]]:
@@ -74,13 +77,17 @@ class Cloud:
     workers: ThreadPoolExecutor
     hosts: Sequence[str]
 
+    def arrived(self) -> list[Message]:
+        """The messages, once all that were sent are there."""
+        all_workers = threading.Barrier(WORKERS + 1)
+        for _ in range(WORKERS):
+            self.workers.submit(all_workers.wait, 30)
+        all_workers.wait(30)
+        return self.inbox.messages
+
     def as_new(self) -> None:
         """As ``open_cloud`` left it: making the routes takes longer than most tests."""
-        both = threading.Barrier(WORKERS + 1)
-        for _ in range(WORKERS):
-            self.workers.submit(both.wait, 10)
-        both.wait(10)  # what was sent has arrived
-        self.inbox.messages.clear()
+        self.arrived().clear()
         self.client.cookies.clear()
         for path in self.services.images.folder.iterdir():
             path.unlink()

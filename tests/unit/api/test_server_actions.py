@@ -44,7 +44,7 @@ def test_an_action_sets_the_task_and_is_cast_to_the_host(
     answer = act(cloud, running, body)
     assert (answer.status_code, answer.content) == (202, b"")
     assert cloud.inbox.wait(method) == [{"server_uuid": running, **payload}]
-    assert cloud.inbox.messages[-1][0] == "gpu001"
+    assert [topic for topic, name, *_ in cloud.arrived() if name == method] == ["gpu001"]
     assert cloud.get(f"/servers/{running}").json()["server"]["OS-EXT-STS:task_state"] == task
     history = cloud.get(f"/servers/{running}/os-instance-actions").json()["instanceActions"]
     assert history[0]["request_id"] == answer.headers["x-openstack-request-id"]
@@ -121,7 +121,7 @@ def test_what_does_not_exist_is_400_by_name(cloud: Cloud, running: str, body: An
     answer = act(cloud, running, body)
     assert answer.status_code == 400
     assert said in message(answer)
-    assert len(cloud.inbox.messages) == 1  # the boot's
+    assert len(cloud.arrived()) == 1  # the boot's
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_an_unknown_alias_is_refused_at_boot_by_name(cloud: Cloud) -> None:
     assert answer.status_code == 400
     assert "GPUU" in message(answer)
     assert cloud.get("/servers").json()["servers"] == []
-    assert cloud.inbox.messages == []
+    assert cloud.arrived() == []
 
 
 @pytest.mark.parametrize("value", ["gpu", "gpu:x", "gpu:0", "gpu:-1"])
@@ -195,7 +195,7 @@ def test_what_cannot_be_done_is_refused_by_name(shared: Cloud, more: dict[str, A
     answer = shared.boot(**more)
     assert answer.status_code == 400
     assert said in message(answer)
-    assert shared.inbox.messages == []
+    assert shared.arrived() == []
     assert shared.get("/servers").json() == {"servers": []}
 
 
