@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from jetbridge.errors import PlacementPciException
 from tests.system.cloud import T4, gpu, host, running
 from tests.system.placement_bench import (
     ADMIN,
@@ -120,6 +121,31 @@ def test_case_74_76_contradictions_stop_the_agent(bench: Bench, specs: list[dict
     for word in says:
         assert word in said
     assert bench.totals("wrong") == {"wrong_0000:3B:00.0": {VF_CLASS: 2}}
+
+
+def test_case_74_a_contradiction_that_comes_while_the_agent_runs_is_told_and_changes_nothing(bench: Bench) -> None:
+    """SR-IOV is switched on on a card whose line matches the functions as well."""
+    lines = [{"vendor_id": "8086"}, T4]
+    bench.host("grown", [nic(0), gpu(0x17)], lines)
+    before = {"grown_0000:17:00.0": {T4_CLASS: 1}, "grown_0000:3B:00.0": {"CUSTOM_PCI_8086_1521": 1}}
+    assert bench.totals("grown") == before
+    bench.hosts["grown"]["devices"] = [nic(2), gpu(0x17)]
+    bench.cloud.reload(bench.content())
+    with pytest.raises(PlacementPciException, match="exclude each other"):
+        bench.settle("grown")
+    assert bench.totals("grown") == before
+    told = "The report of host grown to Placement failed: Failed to report PCI devices to Placement: [pci]device_spec offers 0000:3b:00.1"
+    assert bench.cloud.service is not None
+    agents = bench.cloud.service.agents
+    assert agents is not None
+    agents["grown"].periodic()
+    assert agents.settle_reports(60)
+    assert told in bench.cloud.log()
+    server = bench.boot("grown", "GPU")
+    bench.host("grown", [nic(0), gpu(0x17)], lines)
+    assert bench.totals("grown") == before
+    assert bench.devices(server, "grown") == {"grown_0000:17:00.0": {T4_CLASS: 1}}
+    bench.delete(server)
 
 
 def test_case_77_78_devices_that_go(bench: Bench) -> None:
