@@ -102,21 +102,24 @@ def clean(
 
 
 def resume(host: AgentHost, gone_owners: Collection[str], *, starting: bool) -> None:
-    """Cleanings whose process is gone: what is left of the command is ended, and the device waits for the next run.
-    ``starting``: this host's agent has just begun, so that none of its own runs."""
+    """Cleanings whose process is gone, or could not write how they ended: what is left of the command is ended, and the device waits for
+    the next run. ``starting``: this host's agent has just begun, so that none of its own runs."""
     with host.database.read() as conn:
         node = compute_nodes.of_host(conn, host.name)
         running = [each for each in cleanings.last_of_host(conn, node.id).values() if each.state == RUNNING]
     for each in running:
-        if not starting and (each.owner == host.owner or each.owner not in gone_owners):
+        unwritten = each.id in host.unwritten_cleanings
+        if not (starting or unwritten) and (each.owner == host.owner or each.owner not in gone_owners):
             continue
         _kill_marked(_mark(node.uuid, each.id))
         if host.database.write(partial(cleanings.cut, cleaning_id=each.id, now=host.now())):
             logger.warning(
-                "The cleaning of device %s on host %s was cut off when its process ended: it is run again",
+                "The cleaning of device %s on host %s %s: it is run again",
                 each.address,
                 host.name,
+                "ended when the database could not be told" if unwritten else "was cut off when its process ended",
             )
+        host.unwritten_cleanings.discard(each.id)
 
 
 def run_cleaner(command: str, address: str, timeout: float, mark: str) -> Outcome:
@@ -170,8 +173,19 @@ def _begin(
     begun = host.database.write(write)
     if begun is None:
         return False
-    background(lambda: _run(host, node_id, address, command, begun, changed))
+    background(lambda: _run_on_record(host, node_id, address, command, begun, changed))
     return True
+
+
+def _run_on_record(
+    host: AgentHost, node_id: int, address: str, command: str, cleaning_id: int, changed: Callable[[], None]
+) -> None:
+    try:
+        _run(host, node_id, address, command, cleaning_id, changed)
+    except Exception:
+        # By its record it would run for as long as this process, and nobody could clean the device.
+        host.unwritten_cleanings.add(cleaning_id)
+        raise
 
 
 def _run(

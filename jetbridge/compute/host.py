@@ -36,7 +36,7 @@ class AgentHost:
     ``owner`` names the process (``builds.owner``, ``services.owner``); ``now`` is UTC without zone; ``shutdown_seconds`` is how long a
     guest may take to power off before the plug is pulled; ``random``
     gives so many random bytes. ``observe`` watches every step (tests kill processes there). ``neutron`` None: networks and ports are
-    our own.
+    our own. ``unwritten_cleanings``: cleanings of this process that ended, which the database couldn't be told.
     """
 
     name: str
@@ -59,6 +59,7 @@ class AgentHost:
     placement: PlacementClient | None = None  # None: the host is in no Placement (tests of other things)
     locks: ServerLocks = field(default_factory=ServerLocks)
     neutron: Ports | None = None
+    unwritten_cleanings: set[int] = field(default_factory=set)
 
     @cached_property
     def ports(self) -> Ports:

@@ -103,8 +103,14 @@ class AgentKit:
             observe=self.observe,
             locks=locks or ServerLocks(),
             neutron=self.neutron,
+            unwritten_cleanings=self.unwritten_cleanings,
         )
         return ComputeAgent(host, self._background, of_process, SOURCES, self.reports)
+
+    @cached_property
+    def unwritten_cleanings(self) -> set[int]:
+        """Of all its hosts: an agent that takes over from another has them too."""
+        return set()
 
     @cached_property
     def reports(self) -> ReportQueue:

@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
 
 from jetbridge.compute import cleaning, tracker
 from jetbridge.compute.cleaning import MARK, run_cleaner
@@ -161,6 +163,24 @@ def test_a_process_that_dies_while_it_cleans_is_followed_up(bench: MakeBench, tm
     assert (last(made).state, condition(made)) == ("cut", Condition.CLEANING)
     cleaning.clean_waiting(made.host, now, lambda: None)
     assert (last(made).state, condition(made)) == ("done", Condition.OK)
+
+
+def test_a_cleaning_of_which_the_database_took_no_end_is_run_again(bench: MakeBench, tmp_path: Path) -> None:
+    """By its record it ran for as long as its process, and the device could not even be cleaned by hand."""
+    made, pool = given_back(bench, script(tmp_path, f"echo wiped >> {tmp_path}/log")), Later()
+    cleaning.clean_waiting(made.host, pool, lambda: None)
+    cleaning.resume(made.host, (), starting=False)
+    refuse = "CREATE TRIGGER full BEFORE UPDATE ON device_cleanings BEGIN SELECT RAISE(ABORT, 'no room'); END"
+    made.host.database.write(lambda conn: conn.execute(sa.text(refuse)))
+    with pytest.raises(DBAPIError, match="no room"):
+        pool.tasks.pop()()
+    made.host.database.write(lambda conn: conn.execute(sa.text("DROP TRIGGER full")))
+    assert last(made).state == "running"
+    cleaning.resume(made.host, (), starting=False)
+    assert (last(made).state, condition(made)) == ("cut", Condition.CLEANING)
+    cleaning.clean_waiting(made.host, now, lambda: None)
+    assert (last(made).state, condition(made)) == ("done", Condition.OK)
+    assert (tmp_path / "log").read_text() == "wiped\nwiped\n"
 
 
 @pytest.mark.parametrize(
