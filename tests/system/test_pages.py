@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.forked_openstack import folder_with_openstack
+from tests.system.forked_commands import folder_with_commands
 from tests.system.transcript import Shell, commands_of, matches
 
 ROOT = Path(__file__).parents[2]
@@ -39,14 +39,14 @@ def environment(tmp_path: Path, page: str) -> Iterator[dict[str, str]]:
     state = tmp_path / folder
     environment = {
         "HOME": str(tmp_path),
-        "PATH": os.pathsep.join(map(str, (folder_with_openstack(), Path(sys.executable).parent, os.environ["PATH"]))),
+        "PATH": os.pathsep.join(map(str, (folder_with_commands(), Path(sys.executable).parent, os.environ["PATH"]))),
         "OS_CLIENT_CONFIG_FILE": str(state / "clouds.yaml"),
         "OS_CLOUD": "jetbridge",
         "JETBRIDGE_STATE_DIR": str(state),
         "COLUMNS": "200",
     }
     up = subprocess.Popen(
-        ["jetbridge", *command, "--state-dir", str(state), "--port", "0"],
+        [Path(sys.executable).with_name("jetbridge"), *command, "--state-dir", str(state), "--port", "0"],
         cwd=ROOT,
         env=environment,
         stdout=subprocess.PIPE,
