@@ -62,7 +62,7 @@ class Transport:
         query: Mapping[str, str | Sequence[str]] | None = None,
         body: object = None,
     ) -> Response:
-        """The answer, whatever its status below 500. ``path`` is quoted already. Raises ``PlacementUnavailable``.
+        """The answer, whatever its status below 500; with 200 it is a JSON object. ``path`` is quoted already. Raises ``PlacementUnavailable``.
 
         A request whose connection broke is sent again: whoever changes something has to cope with having done so before.
         """
@@ -96,11 +96,15 @@ class Transport:
                 logger.debug("Placement at %s: %s; asked again", self.url, error)
                 self.pause(PAUSE_SECONDS)
                 continue
-            except exceptions.ClientException as error:
+            except (exceptions.ClientException, OSError, ValueError) as error:
+                # Of wrong options the library below lets some errors through: a cafile that isn't there, a name that can't be a host's.
                 raise PlacementUnavailable(url=self.url, reason=_first_line(error)) from error
             if answer.status_code >= 500 or answer.status_code in (401, 403):
                 hint = "; its user needs the roles admin and service" if answer.status_code == 403 else ""
                 raise PlacementUnavailable(url=self.url, reason=f"{answer.status_code} {detail_of(answer)}{hint}")
+            if answer.status_code == 200 and not _is_object(answer):
+                text = " ".join(answer.text.split())[:100]
+                raise PlacementUnavailable(url=self.url, reason=f"what answers there is no Placement: {text}")
             return answer
 
 
@@ -111,6 +115,13 @@ def error_of(answer: Response) -> tuple[str, str]:
     except (ValueError, LookupError, TypeError):
         return "", answer.text.strip()[:300]
     return str(error.get("code", "")), " ".join(str(error.get("detail", "")).split())
+
+
+def _is_object(answer: Response) -> bool:
+    try:
+        return isinstance(answer.json(), dict)
+    except ValueError:
+        return False
 
 
 def detail_of(answer: Response) -> str:

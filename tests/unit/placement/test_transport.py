@@ -1,0 +1,72 @@
+"""What wrong options of ``[placement]`` lead to: an error that names the address, whatever the libraries below make of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from jetbridge.config.settings import Settings
+from jetbridge.errors import PlacementUnavailable
+from jetbridge.placement.client import PlacementClient
+from jetbridge.placement.session import placement_adapter
+from jetbridge.placement.transport import Transport
+
+Answering = Callable[[bytes], str]
+
+
+@pytest.fixture
+def answering() -> Iterator[Answering]:
+    """``answering(body)``: the URL of a server that answers everything with 200 and that."""
+    with ExitStack() as stack:
+
+        def start(body: bytes) -> str:
+            class Door(BaseHTTPRequestHandler):
+                def do_GET(self) -> None:
+                    self.send_response(200)
+                    self.send_header("Content-Length", str(len(body)))
+                    self.end_headers()
+                    self.wfile.write(body)
+
+                def log_message(self, format: str, *arguments: object) -> None:
+                    pass
+
+            server = ThreadingHTTPServer(("127.0.0.1", 0), Door)
+            thread = threading.Thread(target=server.serve_forever)
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(server.server_close)
+            stack.callback(server.shutdown)
+            return f"http://127.0.0.1:{server.server_port}"
+
+        yield start
+
+
+def client(**options: str) -> PlacementClient:
+    named = {f"placement_{name}": value for name, value in options.items()}
+    return PlacementClient(Transport(placement_adapter(Settings(**named))))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"endpoint_override": "https://127.0.0.1:1", "cafile": "/no/such.pem"},
+        {"endpoint_override": f"http://{'a' * 64}.example:8778"},
+        {"endpoint_override": "controller:8778"},
+    ],
+)
+def test_what_can_not_be_asked_is_named(options: dict[str, str]) -> None:
+    with pytest.raises(PlacementUnavailable) as refused:
+        client(**options).providers()
+    assert options["endpoint_override"] in refused.value.message
+
+
+@pytest.mark.parametrize("body", [b"<html>\n<h1>Welcome</h1>", b"[]", b""])
+def test_what_is_no_placement_is_told_as_that(answering: Answering, body: bytes) -> None:
+    url = answering(body)
+    with pytest.raises(PlacementUnavailable, match="what answers there is no Placement") as refused:
+        client(endpoint_override=url).providers()
+    assert url in refused.value.message
