@@ -31,7 +31,10 @@ def sqlite_engine(url: URL) -> Engine:
     folder = Path(url.database).absolute().parent
     if not folder.is_dir():
         raise DatabaseUnusable(url=str(url), reason=f"the folder {folder} does not exist")
-    engine = sa.create_engine(url, pool_size=20, max_overflow=-1)
+    try:
+        engine = sa.create_engine(url, pool_size=20, max_overflow=-1)
+    except (TypeError, ValueError) as error:  # of a parameter
+        raise DatabaseUnusable(url=str(url), reason=f"its URL can't be used: {error}") from error
     event.listen(engine, "connect", _set_up_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
@@ -84,6 +87,8 @@ def _server_engine(url: URL, writes: bool, arguments: dict[str, Any]) -> Engine:
         )
     except ImportError as error:
         raise DatabaseUnusable(url=shown(url), reason=f"its driver isn't installed: {error}") from error
+    except (TypeError, ValueError) as error:  # of a parameter
+        raise DatabaseUnusable(url=shown(url), reason=f"its URL can't be used: {error}") from error
     event.listen(engine, "handle_error", mark_lost)
     return engine
 

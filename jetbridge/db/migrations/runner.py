@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,10 +85,18 @@ def _scripts() -> ScriptDirectory:
 def _stored_revision(database: Database, scripts: ScriptDirectory) -> str | None:
     try:
         # Without the patience of ``Database.read``: whoever starts the program should hear at once that the database is not there.
-        with database.read_once() as connection:
-            return _revision(database, connection, scripts)
+        with ExitStack() as stack:
+            return _revision(database, _connected(database, stack), scripts)
     except (sa.exc.DBAPIError, sqlite3.DatabaseError) as error:
         raise DatabaseUnusable(url=database.shown_url, reason=first_line(error)) from error
+
+
+def _connected(database: Database, stack: ExitStack) -> Connection:
+    try:
+        return stack.enter_context(database.read_once())
+    except (TypeError, ValueError, OSError) as error:  # the driver's, of a parameter that it doesn't know or can't use
+        reason = f"its URL can't be used: {first_line(error)}"
+        raise DatabaseUnusable(url=database.shown_url, reason=reason) from error
 
 
 def _revision(database: Database, connection: Connection, scripts: ScriptDirectory) -> str | None:

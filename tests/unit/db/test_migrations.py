@@ -85,3 +85,17 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.sqlite3").write_text("just some text, long enough to be looked at " * 50)
     with pytest.raises(DatabaseUnusable, match="not a database"):
         opened(tmp_path).upgrade()
+
+
+@pytest.mark.parametrize(
+    ("parameter", "said"),
+    [
+        ("read_timeout=soon", "invalid literal"),
+        ("nonsense=1", "nonsense"),
+        ("connect_timeout=0", "connect_timeout should be"),
+        ("ssl_ca=/no/such.pem", "No such file"),
+    ],
+)
+def test_parameters_that_the_driver_refuses_are_told_with_the_url(parameter: str, said: str) -> None:
+    with pytest.raises(DatabaseUnusable, match=rf"mariadb://user:\*\*\*@.*its URL can't be used: .*{said}"):
+        Database(f"mariadb://user:secret@127.0.0.1:1/x?{parameter}").check_schema()
