@@ -18,6 +18,8 @@ from jetbridge.errors import JetbridgeError
 from jetbridge.mdev.values import HostVgpus, State, Vgpu
 from jetbridge.pci.device import Condition, PciDevice, Status
 from jetbridge.placement.client import PlacementClient
+from jetbridge.placement.records import Resources
+from jetbridge.placement.sizes import server_resources
 from jetbridge.virt.connection import DomainInfo
 
 Owned = Mapping[str, Mapping[str, int]]
@@ -47,16 +49,19 @@ def audit(host: AgentHost) -> list[Finding]:
     with host.database.read() as conn:
         node = compute_nodes.of_host(conn, host.name)
         devices = pci_devices.of_host(conn, node.id)
-        placed = {server.uuid: server.domain_name for server in servers.of_node(conn, node.id)}
+        here = servers.of_node(conn, node.id)
+        topologies = compute_nodes.guest_topologies_by_server(conn, [node.id]).get(node.id, {})
         busy = {build.instance_uuid for build in builds.running(conn)}
         records = providers.of_node(conn, node.id)
         slices = vgpus.of_node(conn, node.id)
+    placed = {server.uuid: server.domain_name for server in here}
+    sizes = {server.uuid: server_resources(server.flavor, topologies.get(server.uuid)) for server in here}
     findings = [*_devices(devices, placed, busy, held), *_domains(placed, busy, domains)]
     if slices:
         findings += _vgpus(slices, placed, busy, held, look(host))
     if host.placement is not None:
         owned = {**_owned_devices(devices), **_owned_vgpus(node, slices, records)}
-        findings += _allocations(host, host.placement.by(host.source), node, records, owned, busy)
+        findings += _allocations(host, host.placement.by(host.source), node, records, sizes, owned, busy)
     return findings
 
 
@@ -120,6 +125,7 @@ def _allocations(
     client: PlacementClient,
     node: ComputeNode,
     records: Sequence[ProviderRecord],
+    sizes: Mapping[str, Resources],
     owned: Owned,
     busy: set[str],
 ) -> list[Finding]:
@@ -131,7 +137,8 @@ def _allocations(
         for record in records
         if record.uuid not in live
     ]
-    found = judge(host, node, client.provider_allocations(node.uuid))
+    allocated = client.provider_allocations(node.uuid)
+    found = judge(host, node, allocated)
     findings += [
         Finding("allocations", uuid, "has an allocation of the host, where it does not live")
         for uuid in sorted(found.strays)
@@ -143,10 +150,21 @@ def _allocations(
     findings += [
         Finding("allocations", uuid, "lives on the host and has no allocation of it") for uuid in sorted(found.lacking)
     ]
+    findings += [
+        Finding(
+            "allocations", uuid, f"takes {_amounts(sizes[uuid])} of the host and has {_amounts(has)} of it allocated"
+        )
+        for uuid, has in sorted(allocated.items())
+        if uuid in sizes and uuid not in busy and not sizes[uuid].items() <= has.items()
+    ]
     for record in records:
         if record.kind in NOUNS and record.uuid in live:
             findings += _provider_allocations(record, client, owned.get(record.uuid, {}), busy)
     return findings
+
+
+def _amounts(resources: Resources) -> str:
+    return ", ".join(f"{name}:{amount}" for name, amount in sorted(resources.items()))
 
 
 def _owned_devices(devices: Iterable[PciDevice]) -> Owned:

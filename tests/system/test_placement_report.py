@@ -313,6 +313,26 @@ def test_allocations_that_nobody_has_a_right_to_are_taken_back(bench: Bench) -> 
     bench.delete(server)
 
 
+def test_an_allocation_that_somebody_changed_is_told(bench: Bench) -> None:
+    """It is left as it is; once it is deleted the server gets its own again."""
+    bench.host("changed", [gpu(0x17)], [T4])
+    server = bench.boot("changed", "GPU")
+    bench.settle("changed")
+    assert audit(bench, "changed") == []
+    stored, root = stored_allocation(bench, server), bench.providers.tree("changed")["changed"]
+    right = dict(stored["allocations"][root]["resources"])
+    stored["allocations"][root]["resources"] = {"VCPU": 7}
+    write_allocation(bench, server, stored)
+    (found,) = audit(bench, "changed")
+    assert (found["ledger"], found["subject"]) == ("allocations", server)
+    wanted = ", ".join(f"{name}:{amount}" for name, amount in sorted(right.items()))
+    assert found["text"] == f"takes {wanted} of the host and has VCPU:7 of it allocated"
+    bench.providers.ok("resource", "provider", "allocation", "delete", server)
+    bench.settle("changed")
+    assert audit(bench, "changed") == []
+    bench.delete(server)
+
+
 def test_what_nobody_has_a_right_to_is_taken_back_of_a_device_alone(bench: Bench) -> None:
     """The host's own provider doesn't tell of it."""
     bench.host("stray", [gpu(0x17), gpu(0x18)], [T4])
