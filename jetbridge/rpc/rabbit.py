@@ -190,6 +190,8 @@ class Receiver:
 
     def pause(self) -> None:
         """Take no more messages; those that are handled can still be finished."""
+        if self._thread is None:  # it never connected: nobody would do what is ordered
+            return
 
         def cancel_all() -> None:
             for consumer in list(self._connection._consumers):

@@ -189,11 +189,14 @@ def test_two_hundred_hosts_need_one_connection_and_no_thread_each(processes: Any
     assert sorted(agents.arrived.get(timeout=WAIT)["number"] for _ in range(10)) == list(range(0, 200, 20))
 
 
-def test_an_address_where_nothing_answers_is_said() -> None:
+def test_an_address_where_nothing_answers_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    """At once: what never connected has nothing to stop."""
     with ThreadPoolExecutor(1) as pool:
         bus = OsloBus(f"rabbit://guest:guest@127.0.0.1:{free_port()}/", pool)
         with pytest.raises(ServiceUnavailable, match=r"RabbitMQ does not answer: .*refused.*transport_url"):
             bus.start()
+        bus.stop()
+    assert "Stopping without RabbitMQ" not in caplog.text
 
 
 def test_a_wrong_password_is_said(rabbit: RabbitNode) -> None:
