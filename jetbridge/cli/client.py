@@ -88,8 +88,9 @@ class Client:
             answer = self._http.request(method, path, params=dict(parameters), json=body, headers=headers)
         except httpx.ConnectError:
             guess = f" (the default: {self.guessed} does not exist)" if self.guessed else ""
+            other = ", or name the --state-dir of the one that runs" if self.guessed else ""
             raise CliError(
-                f"nothing listens at {self.base}{guess}: start it with `jetbridge up`", UNREACHABLE
+                f"nothing listens at {self.base}{guess}: start it with `jetbridge up`{other}", UNREACHABLE
             ) from None
         except httpx.TimeoutException:
             raise CliError(f"{self.base} did not answer within {self.seconds:.0f} s", UNREACHABLE) from None

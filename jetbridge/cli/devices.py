@@ -78,7 +78,7 @@ def listing(
     ]
     print_table(columns, rows, empty=_nothing(host or status or server))
     for each in found:
-        note = _cleaning_note(each)
+        note = cleaning_note(each)
         if note:
             typer.echo(f"{each['host']} {each['address']}: {note}")
 
@@ -90,13 +90,13 @@ def shown_tags(tags: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def shown_status(device: Mapping[str, Any]) -> str:
     """The status, or the condition that keeps a device from being offered."""
-    condition = device["condition"]
+    condition = "used" if device["condition"] == "ok" and device["used"] else device["condition"]
     return str(device["status"]) if condition == "ok" else f"{device['status']} ({condition})"
 
 
-def _cleaning_note(device: Mapping[str, Any]) -> str | None:
+def cleaning_note(device: Mapping[str, Any]) -> str | None:
     """What is known of a device that waits to be cleaned."""
-    if device["condition"] != "cleaning":
+    if device["condition"] != "cleaning" and not device["used"]:
         return None
     clean = f"jetbridge devices clean {device['host']} {device['address']}"
     cleaning = device["cleaning"]

@@ -114,7 +114,10 @@ def allowed(situation: Situation, before: Candidates, after: Candidates) -> Reas
     text = f"{_devices(count)} {_verb(count, 'match')} {label(situation.request)}, {total(after)} of them {_is(total(after))} free in Placement"
     if situation.apart:
         text += ", each of another provider as group_policy isolate asks"
-    hint = "openstack resource provider inventory list PROVIDER shows what is reserved, ... usage show PROVIDER what is used"
+    hint = (
+        "`jetbridge devices` names those that were used and wait to be cleaned, "
+        "`openstack resource provider show --allocations PROVIDER` who has the others"
+    )
     return _reason("placement.eligible", situation, before, after, text, hint)
 
 

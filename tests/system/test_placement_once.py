@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from jetbridge.cli.devices import cleaning_note, shown_status
 from tests.system.cloud import T4, gpu
 from tests.system.placement_bench import MANAGED, T4_CLASS, Bench, open_bench
 
@@ -27,7 +28,14 @@ def clean(bench: Bench, name: str) -> dict[str, Any]:
     return answer
 
 
-def test_case_86_one_time_use(bench: Bench) -> None:
+def told(bench: Bench, name: str) -> tuple[str, str | None]:
+    """What `jetbridge devices` says of the host's one device: its status, and what to do."""
+    found = bench.cloud.client.get(f"{bench.cloud.url}/jetbridge/v1/devices", params={"host": name}).json()["devices"]
+    (device,) = found
+    return shown_status(device), cleaning_note(device)
+
+
+def test_case_86_one_time_use(request: pytest.FixtureRequest, bench: Bench) -> None:
     bench.host("once", [gpu(0x17)], ONCE)
     card = bench.providers.tree("once")["once_0000:17:00.0"]
     assert bench.providers.inventory(card) == {T4_CLASS: (1, 0)}
@@ -39,11 +47,15 @@ def test_case_86_one_time_use(bench: Bench) -> None:
     bench.delete(server)
     bench.settle("once")
     assert bench.providers.inventory(card) == {T4_CLASS: (1, 1)}
+    note = "used, and not cleaned yet: jetbridge devices clean once 0000:17:00.0"
+    kept_by = "used" if request.node.callspec.id == "by-placement" else "cleaning"
+    assert told(bench, "once") == (f"available ({kept_by})", note)
     refused = bench.boot("once", "GPU", status="ERROR")
     assert "No valid host was found" in bench.cloud.show(refused)["fault"]["message"]
     # An operator's own tool lowers what is reserved.
     bench.providers.set_reserved(card, T4_CLASS, 0)
     bench.settle("once")
+    assert told(bench, "once") == ("available", None)
     again = bench.boot("once", "GPU")
     bench.delete(again)
     # Or the device is said to be clean here.

@@ -18,6 +18,7 @@ from jetbridge.model.accelerator import AttachType, ServerArq
 from jetbridge.model.server import Server
 from jetbridge.pci.device import PciDevice
 from jetbridge.pci.pool import Pool
+from jetbridge.placement.pci_tree import MARK, RESERVED, USED
 
 
 def device_view(listed: ListedDevice, cleaning: Cleaning | None) -> dict[str, Any]:
@@ -38,6 +39,7 @@ def device_view(listed: ListedDevice, cleaning: Cleaning | None) -> dict[str, An
         "iommu_group": device.extra_info.get("iommu_group"),
         "tags": dict(device.pool_tags),
         "one_time_use": device.one_time_use,
+        "used": not device.owned and device.extra_info.get(MARK) in (USED, RESERVED),
         "rp_uuid": device.extra_info.get("rp_uuid"),
         "cleaning": None if cleaning is None else _cleaning_view(cleaning),
     }

@@ -94,7 +94,7 @@ def test_a_default_state_folder_without_a_service_is_named(tmp_path: Path, monke
         client.get("/")
     assert failure.value.message == (
         f"nothing listens at http://127.0.0.1:1 (the default: {tmp_path}/jetbridge/clouds.yaml does not exist): "
-        "start it with `jetbridge up`"
+        "start it with `jetbridge up`, or name the --state-dir of the one that runs"
     )
 
 

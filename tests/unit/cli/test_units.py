@@ -28,3 +28,11 @@ def test_a_unit_starts_what_there_is(unit: Path) -> None:
     command = typer.main.get_command(app).commands[role]  # type: ignore[attr-defined]
     known = {name for parameter in command.params for name in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= known
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_a_unit_can_read_the_configuration_that_the_page_installs(unit: Path) -> None:
+    """The agent ran with group libvirt in the place of its own: /etc/jetbridge is for group jetbridge (docs/install.md)."""
+    lines = unit.read_text().splitlines()
+    assert "Group=jetbridge" in lines
+    assert ("SupplementaryGroups=libvirt" in lines) == (unit.stem == "jetbridge-compute")
