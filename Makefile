@@ -11,7 +11,7 @@ demo: setup
 	@$(BIN)/jetbridge demo
 
 test: setup-test check
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 3
 
 # The system tests once more, with every service in a process of its own.
 test-services: setup-test
