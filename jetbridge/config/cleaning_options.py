@@ -21,7 +21,12 @@ SETTINGS = (
     Setting(
         "pci",
         "pci_cleaner_timeout",
-        cfg.IntOpt("cleaner_timeout", min=1, help="After so many seconds the cleaner is ended, and has failed."),
+        cfg.IntOpt(
+            "cleaner_timeout",
+            min=1,
+            help="After so many seconds the cleaner is ended with all that it started, and has failed. What a cleaner that ended in "
+            "time leaves running in the background is not waited for.",
+        ),
         "a whole number of at least 1",
     ),
 )

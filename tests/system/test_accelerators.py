@@ -13,7 +13,7 @@ from jetbridge.errors import InvalidConfiguration
 from jetbridge.virt.guest import parse_domain
 from tests.system.clients import openstack_client
 from tests.system.cloud import Cloud, fleet, gpu, host
-from tests.system.conftest import Launch, deployed
+from tests.system.conftest import deployed
 from tests.system.invariants import check_at_rest
 
 T4 = {"vendor_id": "10de", "product_id": "1eb8"}
@@ -268,22 +268,6 @@ def test_f17_a_host_that_gives_a_function_in_two_ways_does_not_start(tmp_path: P
         InvalidConfiguration, match=r"0000:01:00.0 .*\[pci\]device_spec line 1.*\[accelerator\]device_spec line 1"
     ):
         cloud.start()
-
-
-def test_a_function_that_comes_to_pci_while_a_guest_has_it_is_held_back_and_no_drift(launch: Launch) -> None:
-    cloud = launch(fleet(accelerated("h1", gpu(1))))
-    accelerators = Accelerators(cloud)
-    accelerators.prepare()
-    server = accelerators.boot("one")
-    cloud.wait(server, "ACTIVE")
-    cloud.reload(fleet(host("h1", [gpu(1)])))
-    assert cloud.sql("SELECT status, condition FROM pci_devices WHERE deleted = 0") == [("available", "accelerator")]
-    audit = cloud.client.get(f"{cloud.url}/jetbridge/v1/audit", params={"host": "h1"}).json()
-    assert audit["findings"] == []
-    cloud.delete(server)
-    cloud.wait_gone(server)
-    cloud.update_resources("h1")
-    assert cloud.sql("SELECT status, condition FROM pci_devices WHERE deleted = 0") == [("available", "ok")]
 
 
 def test_f17_a_card_and_its_virtual_functions_are_given_once_whatever_the_way(accelerators: Accelerators) -> None:

@@ -83,7 +83,7 @@ def test_the_end_of_a_stop_start_and_reboot_is_in_the_log(launch: Launch) -> Non
         path = f"/servers/{server_id}/os-instance-actions"
         request_id = cloud.client.get(path).json()["instanceActions"][0]["request_id"]
         line = f"[{request_id}] [instance: {server_id}] {event} of server {server_id} on host h1 is done"
-        cloud.until(lambda line=line: line in (cloud.state / "jetbridge.log").read_text(), line)  # type: ignore[misc]
+        cloud.until(lambda line=line: line in cloud.log(), line)  # type: ignore[misc]
 
 
 def test_a_start_is_tried_twice_where_a_group_is_held_and_else_once(launch: Launch) -> None:
