@@ -255,6 +255,8 @@ class Receiver:
                 with contextlib.suppress(Exception):  # a lost connection has cancelled it
                     consumer.cancel(tag)
                 del connection._consumers[consumer]
+                # Of one that never began: the driver would look for its consumer for ever.
+                connection._new_tags.discard(tag)
                 connection._active_tags.pop(name, None)
 
     def _arrived(self, name: str) -> Callable[[Any], None]:

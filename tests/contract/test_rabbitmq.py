@@ -6,6 +6,7 @@ import logging
 import queue
 import re
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -226,6 +227,28 @@ def test_messages_go_over_tls(rabbit: RabbitNode, version: str | None) -> None:
         for process in processes:
             process.close()
         rabbit.forget(*QUEUES[:1])
+
+
+def test_a_stop_right_after_a_start_ends(rabbit: RabbitNode) -> None:
+    """Its queue was given up before anything had been received from it: the thread of the messages looked for it for ever, and the stop
+    waited for that."""
+    with ThreadPoolExecutor(1) as pool:
+        bus = OsloBus(rabbit.url, pool)
+        bus.start()
+        orders, go = bus._receiver._orders, threading.Event()
+        orders.put(lambda: go.wait(WAIT) and None)
+        serving = threading.Thread(target=bus.serve, args=("conductor", {}), daemon=True)
+        stopping = threading.Thread(target=bus.stop, daemon=True)
+        for number, thread in enumerate((serving, stopping), start=1):
+            thread.start()
+            end = time.monotonic() + WAIT
+            while orders.qsize() < number and time.monotonic() < end:
+                time.sleep(0.01)
+        go.set()
+        serving.join(WAIT)
+        stopping.join(WAIT)
+        assert not stopping.is_alive()
+    rabbit.forget(*QUEUES[:1])
 
 
 def test_a_rabbitmq_that_somebody_else_signed_is_refused(rabbit: RabbitNode, tmp_path: Path) -> None:
