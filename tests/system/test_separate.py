@@ -106,15 +106,16 @@ def test_rabbitmq_restarts_in_the_middle_of_twenty_boots(begin: Begin, rabbit: R
 
 @pytest.mark.timeout(600)
 def test_a_compute_that_dies_leaves_nobody_without_an_answer_and_cleans_up_when_it_returns(begin: Begin) -> None:
-    slow = {"simulate": {"delay": {"start_domain": 15.0}}}
+    slow = {"simulate": {"delay": {"start_domain": 30.0}}}
     cloud = begin(fleet(host("h1", [gpu(1)], **slow), host("h2", [gpu(1)])), QUICK)
     flavor = cloud.flavor("gpu1", {"pci_passthrough:alias": "GPU:1"})
     ids = [cloud.boot(flavor, f"s{number}") for number in range(2)]
     starting = "SELECT instance_uuid FROM builds WHERE host = 'h1' AND step = 'start'"
     [(on_h1,)] = cloud.until(lambda: cloud.sql(starting), "the guest of h1 is being started")
-    command = cloud.kill("compute")
     [other] = set(ids) - {on_h1}
-    assert cloud.wait(other, "ACTIVE", "ERROR")["status"] == "ACTIVE"
+    assert cloud.wait(other, "ACTIVE", "ERROR")["status"] == "ACTIVE"  # before the kill: h2 is of the same process
+    assert cloud.sql(starting), "h1 is still at it"
+    command = cloud.kill("compute")
     for conductor in ("conductor", "conductor-2"):
         cloud.begin(conductor + "-again", cloud.kill(conductor))
         cloud.ready(conductor + "-again")
