@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from requests import Response
-
 from jetbridge.errors import (
     PlacementConflict,
     PlacementConsumerConflict,
@@ -22,7 +20,7 @@ from jetbridge.errors import (
 from jetbridge.model.context import RequestContext
 from jetbridge.model.request_group import RequestGroup
 from jetbridge.placement.records import ConsumerAllocations, ProviderRecord, Resources
-from jetbridge.placement.transport import Caller, Transport, detail_of, error_of, quoted
+from jetbridge.placement.transport import Answer, Caller, Transport, detail_of, error_of, quoted
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +73,7 @@ class PlacementClient:
             known = self.provider_named(name)
             if known is not None and known.uuid == uuid:
                 return known
-        return _provider(_content(answer))
+        return _checked(answer).read(_provider)
 
     def delete_provider(self, uuid: str) -> None:
         """One that is gone already: nothing happens. Raises ``PlacementInventoryInUse`` while somebody has allocations of it."""
@@ -83,64 +81,60 @@ class PlacementClient:
         if answer.status_code == 409:
             raise PlacementInventoryInUse(reason=detail_of(answer))
         if answer.status_code != 404:
-            _content(answer)
+            _checked(answer)
 
     def _providers(self, query: Mapping[str, str]) -> tuple[ProviderRecord, ...]:
-        content = _content(self._send("GET", "/resource_providers", query=query))
-        return tuple(_provider(entry) for entry in content["resource_providers"])
+        return _checked(self._send("GET", "/resource_providers", query=query)).read(_providers)
 
     # --- what providers have ---
 
     def inventories(self, uuid: str) -> tuple[int, Mapping[str, Mapping[str, Any]]]:
         """The provider's generation, and its inventories by class."""
-        content = _content(self._send("GET", f"/resource_providers/{quoted(uuid)}/inventories"))
-        return content["resource_provider_generation"], content["inventories"]
+        answer = _checked(self._send("GET", f"/resource_providers/{quoted(uuid)}/inventories"))
+        return answer.read(lambda content: (content["resource_provider_generation"], content["inventories"]))
 
     def set_inventories(self, uuid: str, generation: int, inventories: Mapping[str, Mapping[str, Any]]) -> int:
         """All of them; what is not named is taken away. Answers the new generation. Raises ``PlacementGenerationConflict``,
         ``PlacementInventoryInUse``."""
         body = {"resource_provider_generation": generation, "inventories": {k: dict(v) for k, v in inventories.items()}}
-        answer = self._send("PUT", f"/resource_providers/{quoted(uuid)}/inventories", body=body)
-        new: int = self._changed(uuid, answer)["resource_provider_generation"]
-        return new
+        return self._changed(uuid, self._send("PUT", f"/resource_providers/{quoted(uuid)}/inventories", body=body))
 
     def usages(self, uuid: str) -> Resources:
         """How much of each class is allocated."""
-        usages: Resources = _content(self._send("GET", f"/resource_providers/{quoted(uuid)}/usages"))["usages"]
+        answer = _checked(self._send("GET", f"/resource_providers/{quoted(uuid)}/usages"))
+        usages: Resources = answer.read(lambda content: content["usages"])
         return usages
 
     def traits(self, uuid: str) -> tuple[int, frozenset[str]]:
-        content = _content(self._send("GET", f"/resource_providers/{quoted(uuid)}/traits"))
-        return content["resource_provider_generation"], frozenset(content["traits"])
+        answer = _checked(self._send("GET", f"/resource_providers/{quoted(uuid)}/traits"))
+        return answer.read(lambda content: (content["resource_provider_generation"], frozenset(content["traits"])))
 
     def set_traits(self, uuid: str, generation: int, traits: frozenset[str]) -> int:
         """All of them. Custom ones must exist. Answers the new generation. Raises ``PlacementGenerationConflict``."""
         body = {"resource_provider_generation": generation, "traits": sorted(traits)}
-        answer = self._send("PUT", f"/resource_providers/{quoted(uuid)}/traits", body=body)
-        new: int = self._changed(uuid, answer)["resource_provider_generation"]
-        return new
+        return self._changed(uuid, self._send("PUT", f"/resource_providers/{quoted(uuid)}/traits", body=body))
 
     def ensure_class(self, name: str) -> None:
         """A custom class exists from now on."""
-        _content(self._send("PUT", f"/resource_classes/{quoted(name)}"))
+        _checked(self._send("PUT", f"/resource_classes/{quoted(name)}"))
 
     def ensure_trait(self, name: str) -> None:
         """A custom trait exists from now on."""
-        _content(self._send("PUT", f"/traits/{quoted(name)}"))
+        _checked(self._send("PUT", f"/traits/{quoted(name)}"))
 
     def aggregates(self, uuid: str) -> frozenset[str]:
         """The UUIDs of those that the provider itself is in."""
-        content = _content(self._send("GET", f"/resource_providers/{quoted(uuid)}/aggregates"))
-        return frozenset(content["aggregates"])
+        answer = _checked(self._send("GET", f"/resource_providers/{quoted(uuid)}/aggregates"))
+        return answer.read(lambda content: frozenset(content["aggregates"]))
 
-    def _changed(self, uuid: str, answer: Response) -> Mapping[str, Any]:
+    def _changed(self, uuid: str, answer: Answer) -> int:
         if answer.status_code == 409:
             code, detail = error_of(answer)
             if code == IN_USE or "in use" in detail:
                 raise PlacementInventoryInUse(reason=detail)
             raise PlacementGenerationConflict(provider=uuid, reason=detail)
-        content: Mapping[str, Any] = _content(answer)
-        return content
+        new: int = _checked(answer).read(lambda content: content["resource_provider_generation"])
+        return new
 
     # --- who has what of them ---
 
@@ -169,23 +163,17 @@ class PlacementClient:
                 return self.eligible_providers(replace(group, forbidden=group.forbidden - unknown), root_uuid)
             if unknown:
                 raise PlacementUnknownName(names=", ".join(sorted(unknown)))
-        return tuple(_provider(entry) for entry in _content(answer)["resource_providers"])
+        return _checked(answer).read(_providers)
 
     def provider_allocations(self, uuid: str) -> Mapping[str, Resources]:
         """By consumer, what it has of the provider; nothing when there is no such provider."""
         answer = self._send("GET", f"/resource_providers/{quoted(uuid)}/allocations")
         if answer.status_code == 404:
             return {}
-        return {name: entry["resources"] for name, entry in _content(answer)["allocations"].items()}
+        return _checked(answer).read(_resources)
 
     def allocations(self, consumer: str) -> ConsumerAllocations:
-        content = _content(self._send("GET", f"/allocations/{quoted(consumer)}"))
-        return ConsumerAllocations(
-            generation=content.get("consumer_generation"),
-            project=content.get("project_id"),
-            user=content.get("user_id"),
-            by_provider={name: entry["resources"] for name, entry in content["allocations"].items()},
-        )
+        return _checked(self._send("GET", f"/allocations/{quoted(consumer)}")).read(_consumer)
 
     def put_allocations(
         self,
@@ -209,7 +197,7 @@ class PlacementClient:
                 return
             code, detail = error_of(answer)
             if answer.status_code not in (400, 409):
-                _content(answer)
+                _checked(answer)
             if code != CONCURRENT:
                 raise PlacementConflict(reason=detail)
             if CONSUMER_CONFLICT in detail:
@@ -247,7 +235,7 @@ class PlacementClient:
                 break
             self.transport.pause(random.uniform(0, LONGEST_PAUSE_SECONDS))
         if answer.status_code != 404:
-            _content(answer)
+            _checked(answer)
 
     def reshape(
         self,
@@ -269,13 +257,13 @@ class PlacementClient:
                 raise PlacementGenerationConflict(provider=", ".join(inventories), reason=detail)
             raise PlacementConflict(reason=detail)
         if answer.status_code != 204:
-            _content(answer)
+            _checked(answer)
 
     def _reshape(
         self,
         inventories: Mapping[str, tuple[int, Mapping[str, Mapping[str, Any]]]],
         allocations: Mapping[str, ConsumerAllocations],
-    ) -> Response:
+    ) -> Answer:
         body = {
             "inventories": {
                 uuid: {"resource_provider_generation": generation, "inventories": {k: dict(v) for k, v in of.items()}}
@@ -296,16 +284,15 @@ class PlacementClient:
 
     def _send(
         self, method: str, path: str, *, query: Mapping[str, str | Sequence[str]] | None = None, body: object = None
-    ) -> Response:
+    ) -> Answer:
         return self.transport.request(self.caller, method, path, query=query, body=body)
 
 
-def _content(answer: Response) -> Any:
-    """The JSON of an answer that is none of an error; None when it has none. Raises ``PlacementRefused``."""
+def _checked(answer: Answer) -> Answer:
+    """An answer that is none of an error. Raises ``PlacementRefused``."""
     if answer.status_code >= 400:
-        path = str(answer.request.path_url).partition("?")[0]
-        raise PlacementRefused(request=f"{answer.request.method} {path}", reason=detail_of(answer))
-    return answer.json() if answer.content else None
+        raise PlacementRefused(request=answer.request, reason=detail_of(answer))
+    return answer
 
 
 def _provider(entry: Mapping[str, Any]) -> ProviderRecord:
@@ -315,6 +302,24 @@ def _provider(entry: Mapping[str, Any]) -> ProviderRecord:
         generation=entry["generation"],
         parent_uuid=entry["parent_provider_uuid"],
         root_uuid=entry["root_provider_uuid"],
+    )
+
+
+def _providers(content: Mapping[str, Any]) -> tuple[ProviderRecord, ...]:
+    return tuple(_provider(entry) for entry in content["resource_providers"])
+
+
+def _resources(content: Mapping[str, Any]) -> Mapping[str, Resources]:
+    """By consumer, or by provider: whichever was asked for the other."""
+    return {name: entry["resources"] for name, entry in content["allocations"].items()}
+
+
+def _consumer(content: Mapping[str, Any]) -> ConsumerAllocations:
+    return ConsumerAllocations(
+        generation=content.get("consumer_generation"),
+        project=content.get("project_id"),
+        user=content.get("user_id"),
+        by_provider=_resources(content),
     )
 
 

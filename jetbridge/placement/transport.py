@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from keystoneauth1 import exceptions
@@ -26,6 +26,8 @@ PATIENCE_SECONDS = 10.0
 PAUSE_SECONDS = 0.2
 TARGET = "placement"
 
+Taken = TypeVar("Taken")
+
 
 @dataclass(frozen=True)
 class Caller:
@@ -38,6 +40,47 @@ class Caller:
     @classmethod
     def of(cls, source: str, context: RequestContext | None, server: str | None = None) -> Caller:
         return cls(source, context.request_id if context else None, server)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """``url``: who answered; ``request``: what, as method and path; ``body``: its JSON (None: it has none)."""
+
+    url: str
+    request: str
+    status_code: int
+    text: str
+    body: Any
+
+    @classmethod
+    def of(cls, response: Response, url: str) -> Answer:
+        path = str(response.request.path_url).partition("?")[0]
+        try:
+            body = response.json()
+        except ValueError:
+            body = None
+        return cls(url, f"{response.request.method} {path}", response.status_code, response.text, body)
+
+    def read(self, take: Callable[[Any], Taken]) -> Taken:
+        """What ``take`` takes of the body. Raises ``PlacementUnavailable`` when it isn't there, or is of another form."""
+        try:
+            return take(self.body)
+        except KeyError as error:
+            raise self.not_understood(f"its answer to {self.request} has no {error}") from error
+        except (TypeError, AttributeError) as error:
+            raise self.not_understood(f"its answer to {self.request} has another form: {self._start}") from error
+
+    def require_object(self) -> None:
+        """Raises ``PlacementUnavailable``."""
+        if not isinstance(self.body, dict):
+            raise self.not_understood(self._start)
+
+    def not_understood(self, reason: str) -> PlacementUnavailable:
+        return PlacementUnavailable(url=self.url, reason=f"what answers there is no Placement: {reason}")
+
+    @property
+    def _start(self) -> str:
+        return " ".join(self.text.split())[:100]
 
 
 @dataclass(frozen=True)
@@ -61,7 +104,7 @@ class Transport:
         *,
         query: Mapping[str, str | Sequence[str]] | None = None,
         body: object = None,
-    ) -> Response:
+    ) -> Answer:
         """The answer, whatever its status below 500; with 200 it is a JSON object. ``path`` is quoted already. Raises ``PlacementUnavailable``.
 
         A request whose connection broke is sent again: whoever changes something has to cope with having done so before.
@@ -78,11 +121,11 @@ class Transport:
             crossing.essentials["status"] = str(answer.status_code)
             return answer
 
-    def _persistently(self, caller: Caller, method: str, target: str, body: object) -> Response:
+    def _persistently(self, caller: Caller, method: str, target: str, body: object) -> Answer:
         limit = self.monotonic() + PATIENCE_SECONDS
         while True:
             try:
-                answer: Response = self.adapter.request(
+                response: Response = self.adapter.request(
                     target,
                     method,
                     data=None if body is None else json.dumps(body),
@@ -99,32 +142,25 @@ class Transport:
             except (exceptions.ClientException, OSError, ValueError) as error:
                 # Of wrong options the library below lets some errors through: a cafile that isn't there, a name that can't be a host's.
                 raise PlacementUnavailable(url=self.url, reason=_first_line(error)) from error
+            answer = Answer.of(response, self.url)
             if answer.status_code >= 500 or answer.status_code in (401, 403):
                 hint = "; its user needs the roles admin and service" if answer.status_code == 403 else ""
                 raise PlacementUnavailable(url=self.url, reason=f"{answer.status_code} {detail_of(answer)}{hint}")
-            if answer.status_code == 200 and not _is_object(answer):
-                text = " ".join(answer.text.split())[:100]
-                raise PlacementUnavailable(url=self.url, reason=f"what answers there is no Placement: {text}")
+            if answer.status_code == 200:
+                answer.require_object()
             return answer
 
 
-def error_of(answer: Response) -> tuple[str, str]:
+def error_of(answer: Answer) -> tuple[str, str]:
     """The code of an error and its sentence, of an answer in Placement's form or in none."""
     try:
-        error: Mapping[str, Any] = answer.json()["errors"][0]
-    except (ValueError, LookupError, TypeError):
+        error: Mapping[str, Any] = answer.body["errors"][0]
+    except (LookupError, TypeError):
         return "", answer.text.strip()[:300]
     return str(error.get("code", "")), " ".join(str(error.get("detail", "")).split())
 
 
-def _is_object(answer: Response) -> bool:
-    try:
-        return isinstance(answer.json(), dict)
-    except ValueError:
-        return False
-
-
-def detail_of(answer: Response) -> str:
+def detail_of(answer: Answer) -> str:
     return error_of(answer)[1]
 
 

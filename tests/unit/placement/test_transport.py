@@ -26,10 +26,13 @@ def answering() -> Iterator[Answering]:
         def start(body: bytes) -> str:
             class Door(BaseHTTPRequestHandler):
                 def do_GET(self) -> None:
+                    self.rfile.read(int(self.headers.get("Content-Length", 0)))
                     self.send_response(200)
                     self.send_header("Content-Length", str(len(body)))
                     self.end_headers()
                     self.wfile.write(body)
+
+                do_PUT = do_POST = do_GET
 
                 def log_message(self, format: str, *arguments: object) -> None:
                     pass
@@ -70,3 +73,45 @@ def test_what_is_no_placement_is_told_as_that(answering: Answering, body: bytes)
     with pytest.raises(PlacementUnavailable, match="what answers there is no Placement") as refused:
         client(endpoint_override=url).providers()
     assert url in refused.value.message
+
+
+LACKING: dict[str, tuple[Callable[[PlacementClient], object], str]] = {
+    "GET /resource_providers": (lambda asked: asked.providers(), "resource_providers"),
+    "GET /resource_providers/a/inventories": (lambda asked: asked.inventories("a"), "resource_provider_generation"),
+    "GET /resource_providers/a/usages": (lambda asked: asked.usages("a"), "usages"),
+    "GET /resource_providers/a/traits": (lambda asked: asked.traits("a"), "resource_provider_generation"),
+    "GET /resource_providers/a/aggregates": (lambda asked: asked.aggregates("a"), "aggregates"),
+    "GET /resource_providers/a/allocations": (lambda asked: asked.provider_allocations("a"), "allocations"),
+    "GET /allocations/a": (lambda asked: asked.allocations("a"), "allocations"),
+    "PUT /resource_providers/a/inventories": (
+        lambda asked: asked.set_inventories("a", 1, {}),
+        "resource_provider_generation",
+    ),
+    "PUT /resource_providers/a/traits": (
+        lambda asked: asked.set_traits("a", 1, frozenset()),
+        "resource_provider_generation",
+    ),
+    "POST /resource_providers": (lambda asked: asked.create_provider("a", "gpu001"), "uuid"),
+}
+
+
+@pytest.mark.parametrize("request_", LACKING)
+def test_an_answer_that_lacks_a_key_is_told_with_request_and_key(answering: Answering, request_: str) -> None:
+    ask, key = LACKING[request_]
+    with pytest.raises(PlacementUnavailable) as refused:
+        ask(client(endpoint_override=answering(b"{}")))
+    assert f"what answers there is no Placement: its answer to {request_} has no '{key}'" in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b'{"resource_providers": [{"uuid": "a"}]}', "has no 'name'"),
+        (b'{"resource_providers": null}', 'has another form: {"resource_providers": null}'),
+        (b'{"resource_providers": ["a"]}', 'has another form: {"resource_providers": ["a"]}'),
+    ],
+)
+def test_what_is_wrong_further_in_is_told_too(answering: Answering, body: bytes, told: str) -> None:
+    with pytest.raises(PlacementUnavailable) as refused:
+        client(endpoint_override=answering(body)).providers()
+    assert f"its answer to GET /resource_providers {told}" in refused.value.message
