@@ -6,7 +6,9 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
+from jetbridge.db.schema import metadata
 
 
 def new_database(path: Path) -> Database:
@@ -26,3 +28,9 @@ def migrated() -> bytes:
             conn.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
         database.close()
         return path.read_bytes()
+
+
+def empty(conn: Connection) -> None:
+    """No table has a row any more."""
+    for table in metadata.sorted_tables:
+        conn.execute(table.delete())

@@ -87,8 +87,10 @@ class Client:
         try:
             answer = self._http.request(method, path, params=dict(parameters), json=body, headers=headers)
         except httpx.ConnectError:
-            guess = f" (the default: {self.guessed} does not exist)" if self.guessed else ""
-            other = ", or name the --state-dir of the one that runs" if self.guessed else ""
+            guess = other = ""
+            if self.guessed:
+                guess = f" (the default: {self.guessed} does not exist)"
+                other = ", or name the --state-dir of the one that runs"
             raise CliError(
                 f"nothing listens at {self.base}{guess}: start it with `jetbridge up`{other}", UNREACHABLE
             ) from None

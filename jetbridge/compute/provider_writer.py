@@ -88,21 +88,20 @@ class ProviderWriter:
 
     def reshape(self, placed: Iterable[Placed], allocations: Mapping[str, ConsumerAllocations]) -> dict[str, Placed]:
         """The inventories that were held back, and the allocations, in one step. Answers the providers by name."""
-        held = [each for each in placed if each.held is not None]
-        open_for = {each.record.uuid: _with_room(each, allocations) for each in held}
-        for each in held:
-            self._ensure_classes(each.held or {})
+        held = [(each, each.held) for each in placed if each.held is not None]
+        open_for = {each.record.uuid: _with_room(each, inventories, allocations) for each, inventories in held}
+        for _, inventories in held:
+            self._ensure_classes(inventories)
         if allocations:
             self._client.reshape(
-                {each.record.uuid: (_generation(each), open_for[each.record.uuid]) for each in held}, allocations
+                {each.record.uuid: (_generation(each), open_for[each.record.uuid]) for each, _ in held}, allocations
             )
         after = {}
-        for each in held:
-            assert each.held is not None
+        for each, inventories in held:
             generation = self._client.inventories(each.record.uuid)[0] if allocations else _generation(each)
-            if not allocations or open_for[each.record.uuid] != each.held:
-                generation = self._client.set_inventories(each.record.uuid, generation, each.held)
-            record = replace(each.record, generation=generation, inventories=each.held)
+            if not allocations or open_for[each.record.uuid] != inventories:
+                generation = self._client.set_inventories(each.record.uuid, generation, inventories)
+            record = replace(each.record, generation=generation, inventories=inventories)
             after[each.record.name] = replace(each, record=record, held=None)
         return after
 
@@ -165,10 +164,12 @@ def _generation(placed: Placed) -> int:
     return placed.record.generation
 
 
-def _with_room(placed: Placed, allocations: Mapping[str, ConsumerAllocations]) -> Mapping[str, Mapping[str, Any]]:
-    """The inventories that were held back, with no more reserved than leaves room for ``allocations``: Placement refuses them otherwise,
+def _with_room(
+    placed: Placed, held: Mapping[str, Mapping[str, Any]], allocations: Mapping[str, ConsumerAllocations]
+) -> Mapping[str, Mapping[str, Any]]:
+    """The inventories that were ``held`` back, with no more reserved than leaves room for ``allocations``: Placement refuses them otherwise,
     though what they stand for is in use already. Only for the moment of writing those; what an operator reserved is not lost by it."""
-    mine = [held.by_provider.get(placed.record.uuid, {}) for held in allocations.values()]
+    mine = [has.by_provider.get(placed.record.uuid, {}) for has in allocations.values()]
     others = [amounts for consumer, amounts in placed.allocations.items() if consumer not in allocations]
     return {
         name: {
@@ -177,7 +178,7 @@ def _with_room(placed: Placed, allocations: Mapping[str, ConsumerAllocations]) -
                 0, min(each["reserved"], each["total"] - sum(amounts.get(name, 0) for amounts in (*mine, *others)))
             ),
         }
-        for name, each in (placed.held or {}).items()
+        for name, each in held.items()
     }
 
 

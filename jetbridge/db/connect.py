@@ -11,7 +11,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection, Engine
 
 from jetbridge.db.connection import WRITES, is_writer
-from jetbridge.db.retry import mark_lost
+from jetbridge.db.retry import first_line, mark_lost
 from jetbridge.db.url import shown
 from jetbridge.errors import DatabaseUnusable
 
@@ -25,6 +25,11 @@ ANSWER_SECONDS = 120
 MARIADB_LOCK_WAIT_SECONDS = 20
 
 
+def url_unusable(shown_url: str, error: Exception) -> DatabaseUnusable:
+    """Of a parameter that the driver doesn't know or can't use."""
+    return DatabaseUnusable(url=shown_url, reason=f"its URL can't be used: {first_line(error)}")
+
+
 def sqlite_engine(url: URL) -> Engine:
     """Raises ``DatabaseUnusable``."""
     assert url.database is not None
@@ -33,8 +38,8 @@ def sqlite_engine(url: URL) -> Engine:
         raise DatabaseUnusable(url=str(url), reason=f"the folder {folder} does not exist")
     try:
         engine = sa.create_engine(url, pool_size=20, max_overflow=-1)
-    except (TypeError, ValueError) as error:  # of a parameter
-        raise DatabaseUnusable(url=str(url), reason=f"its URL can't be used: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise url_unusable(str(url), error) from error
     event.listen(engine, "connect", _set_up_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
@@ -87,8 +92,8 @@ def _server_engine(url: URL, writes: bool, arguments: dict[str, Any]) -> Engine:
         )
     except ImportError as error:
         raise DatabaseUnusable(url=shown(url), reason=f"its driver isn't installed: {error}") from error
-    except (TypeError, ValueError) as error:  # of a parameter
-        raise DatabaseUnusable(url=shown(url), reason=f"its URL can't be used: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise url_unusable(shown(url), error) from error
     event.listen(engine, "handle_error", mark_lost)
     return engine
 

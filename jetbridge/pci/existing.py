@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from jetbridge.pci.device import DeviceType
@@ -21,15 +21,18 @@ class Existing:
     free: int
 
 
-def in_all(requests: Iterable[PciRequest], kinds: Sequence[Existing]) -> Mapping[str, str]:
-    """By alias of which there are devices: ``8 devices of GPU in all, 2 of them free``. Ports are left out: they name no ids."""
+def in_all(requests: Sequence[PciRequest], existing: Callable[[], Sequence[Existing]]) -> Mapping[str, str]:
+    """By alias of which there are devices: ``8 devices of GPU in all, 2 of them free``. Ports are left out: they name no ids. ``existing``:
+    the devices that there are; not asked when no request has an alias."""
     told: dict[str, str] = {}
-    for request in requests:
-        of_it = [kind for kind in kinds if any(_is_of(kind, alternative) for alternative in request.spec)]
-        if request.alias_name and of_it:
+    aliased = [(request.alias_name, request.spec) for request in requests if request.alias_name]
+    kinds = existing() if aliased else ()
+    for alias, alternatives in aliased:
+        of_it = [kind for kind in kinds if any(_is_of(kind, alternative) for alternative in alternatives)]
+        if of_it:
             devices, free = sum(kind.devices for kind in of_it), sum(kind.free for kind in of_it)
-            of_alias = f"{counted(devices, 'device')} of {request.alias_name} in all"
-            told[request.alias_name] = f"{of_alias}, {free or 'none'} of them free"
+            of_alias = f"{counted(devices, 'device')} of {alias} in all"
+            told[alias] = f"{of_alias}, {free or 'none'} of them free"
     return told
 
 

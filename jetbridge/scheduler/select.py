@@ -128,14 +128,13 @@ def select_destinations(
 
 
 def failure(outcome: Outcome, specs: Sequence[RequestSpec], existing: Callable[[], Sequence[Existing]] = tuple) -> str:
-    """Why the outcome has no hosts, for people. ``existing``: what devices there are at all; only asked for a server with an alias."""
+    """Why the outcome has no hosts, for people. ``existing``: what devices there are at all, for ``in_all``."""
     number, uuid = len(outcome.verdicts), list(outcome.verdicts)[-1]
     spec = next(spec for spec in specs if spec.instance_uuid == uuid)
     which = f"For server {number} of {len(specs)} in the request: " if len(specs) > 1 else ""
     if not outcome.verdicts[uuid] and spec.force_host is not None:
         return f"{which}The host {spec.force_host}, which the server was sent to, is not known."
-    aliased = any(request.alias_name for request in spec.pci_requests)
-    return which + summary(outcome.verdicts[uuid], in_all(spec.pci_requests, existing() if aliased else ()))
+    return which + summary(outcome.verdicts[uuid], in_all(spec.pci_requests, existing))
 
 
 def filter_hosts(

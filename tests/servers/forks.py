@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 LENGTH = struct.Struct("!I")
@@ -45,6 +45,34 @@ def ask(path: str, text: str, files: Sequence[int]) -> socket.socket:
     socket.send_fds(connection, [LENGTH.pack(len(content))], files)
     connection.sendall(content)
     return connection
+
+
+def be_command(
+    connection: socket.socket,
+    files: Sequence[int],
+    environment: Mapping[str, str],
+    folder: str,
+    command: Callable[[], object],
+) -> None:
+    """What a child does that stands for a program: ``command`` with the three ``files`` as its own, in that environment and folder. How it
+    ends is told at the connection, in place of the code of an exit."""
+    code = 1
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        for number, file in enumerate(files):
+            os.dup2(file, number)
+            os.close(file)
+        os.environ.clear()
+        os.environ.update(environment)
+        os.chdir(folder)
+        ended = command()
+        code = ended if isinstance(ended, int) else 0
+    except SystemExit as ending:
+        code = ending.code if isinstance(ending.code, int) else 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        connection.sendall(LENGTH.pack(code))
 
 
 def serve(path: str, prepare: Callable[[], Run]) -> None:

@@ -8,8 +8,6 @@ What takes their place in PATH hands its words, environment, folder, and the fil
 from __future__ import annotations
 
 import json
-import os
-import signal
 import socket
 import sys
 from functools import cache
@@ -17,7 +15,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from tests.servers.forks import LENGTH, Run, serve, start
+from tests.servers.forks import Run, be_command, serve, start
 
 _COMMANDS = ("openstack.compute.v2", "openstack.network.v2", "openstack.placement.v1", "openstack.accelerator.v2")
 
@@ -68,22 +66,8 @@ def _prepare() -> Run:
             command.load()
 
     def run(connection: socket.socket, text: str, files: list[int]) -> None:
-        code = 1
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        try:
-            name, words, environment, folder = json.loads(text)
-            for number, file in enumerate(files):
-                os.dup2(file, number)
-            os.environ.clear()
-            os.environ.update(environment)
-            os.chdir(folder)
-            code = programs[name](words) or 0
-        except SystemExit as ending:
-            code = ending.code if isinstance(ending.code, int) else 1
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            connection.sendall(LENGTH.pack(code))
+        name, words, environment, folder = json.loads(text)
+        be_command(connection, files, environment, folder, lambda: programs[name](words))
 
     return run
 

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TextIO
 
-from tests.servers.forks import LENGTH, Run, ask, serve, start
+from tests.servers.forks import LENGTH, Run, ask, be_command, serve, start
 
 
 class ForkedService:
@@ -71,23 +71,14 @@ def _prepare() -> Run:
     from jetbridge.cli.main import run as jetbridge
 
     def run(connection: socket.socket, text: str, files: list[int]) -> None:
-        code = 1
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        try:
-            words, environment, folder = json.loads(text)
-            for number, file in enumerate(files):
-                os.dup2(file, number)
-                os.close(file)
-            os.environ.clear()
-            os.environ.update(environment)
-            os.chdir(folder)
+        words, environment, folder = json.loads(text)
+
+        def command() -> int:
             sys.argv = ["jetbridge", *words]
             connection.sendall(LENGTH.pack(os.getpid()))
-            code = jetbridge(words)
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            connection.sendall(LENGTH.pack(code))
+            return jetbridge(words)
+
+        be_command(connection, files, environment, folder, command)
 
     return run
 

@@ -16,6 +16,7 @@ from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy.engine import Connection
 
+from jetbridge.db.connect import url_unusable
 from jetbridge.db.retry import first_line
 from jetbridge.db.schema import metadata
 from jetbridge.db.types import MARIADB_COLLATION
@@ -94,9 +95,8 @@ def _stored_revision(database: Database, scripts: ScriptDirectory) -> str | None
 def _connected(database: Database, stack: ExitStack) -> Connection:
     try:
         return stack.enter_context(database.read_once())
-    except (TypeError, ValueError, OSError) as error:  # the driver's, of a parameter that it doesn't know or can't use
-        reason = f"its URL can't be used: {first_line(error)}"
-        raise DatabaseUnusable(url=database.shown_url, reason=reason) from error
+    except (TypeError, ValueError, OSError) as error:
+        raise url_unusable(database.shown_url, error) from error
 
 
 def _revision(database: Database, connection: Connection, scripts: ScriptDirectory) -> str | None:

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
-from jetbridge.db.schema import metadata
 from tests.conftest import DatabaseServers
-from tests.schema import new_database
+from tests.schema import empty, new_database
 from tests.servers.databases import SERVERS, DatabaseServer
 
 SQLITE = "sqlite"
@@ -49,13 +47,8 @@ def database(kind: str, migrated_url: Callable[[str], str], tmp_path: Path) -> I
         return
     opened = Database(migrated_url(kind))
     yield opened
-    opened.write(_empty)
+    opened.write(empty)
     opened.close()
-
-
-def _empty(conn: Connection) -> None:
-    for table in metadata.sorted_tables:
-        conn.execute(table.delete())
 
 
 @pytest.fixture

@@ -22,7 +22,6 @@ from jetbridge.db import services as service_rows
 from jetbridge.db.compute_nodes import ComputeNode
 from jetbridge.db.engine import Database
 from jetbridge.db.networks import HostNetwork
-from jetbridge.db.schema import metadata
 from jetbridge.db.servers import Changes
 from jetbridge.image.store import ImageDirectory
 from jetbridge.model.context import ADMIN_ID, RequestContext
@@ -31,7 +30,7 @@ from jetbridge.model.server import PowerState, VmState
 from jetbridge.pci.alias import parse_aliases
 from jetbridge.rpc.bus import Bus
 from jetbridge.rpc.inprocess import InProcessBus
-from tests.schema import new_database
+from tests.schema import empty, new_database
 
 URL = "http://127.0.0.1:8774"
 ALIASES = ('{"name": "GPU", "vendor_id": "10de", "product_id": "1eb8", "device_type": "type-PCI"}',)
@@ -92,7 +91,7 @@ class Cloud:
         for path in self.services.images.folder.iterdir():
             path.unlink()
         _serve(self.services.bus, self.inbox, self.hosts)
-        self.database.write(_empty)
+        self.database.write(empty)
         _fill(self.services, self.hosts)
 
     @property
@@ -204,11 +203,6 @@ def _serve(bus: Bus, inbox: Inbox, hosts: Sequence[str]) -> None:
     agent = ("external_event", "start_server", "stop_server", "reboot_server", "console_output")
     for host in hosts:
         bus.serve("compute", {name: inbox.handler(host, name) for name in agent}, server=host)
-
-
-def _empty(conn: Any) -> None:
-    for table in metadata.sorted_tables:
-        conn.execute(table.delete())
 
 
 def _fill(services: ApiServices, hosts: Sequence[str]) -> None:

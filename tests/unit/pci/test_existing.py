@@ -15,7 +15,7 @@ KINDS = [
 
 def told(*alternatives: dict[str, str | None], alias: str | None = "GPU") -> str | None:
     request = PciRequest("r", 1, alternatives, alias_name=alias, requester_id="port")
-    return in_all([request], KINDS).get("GPU")
+    return in_all([request], lambda: KINDS).get("GPU")
 
 
 def test_devices_of_its_ids_and_its_type() -> None:
