@@ -7,11 +7,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import event
+from sqlalchemy import PoolProxiedConnection, event
 from sqlalchemy.engine import Engine
 
 from jetbridge.db.connect import BUSY_TIMEOUT_MS
 from jetbridge.errors import DatabaseUnusable
+
+_KEPT: list[PoolProxiedConnection] = []
+"""One of each file, until the process ends."""
 
 
 def prepare(path: Path) -> bool:
@@ -29,7 +32,7 @@ def prepare(path: Path) -> bool:
 
 
 def tune_engine(engine: Engine) -> None:
-    """What every connection needs and the file can't keep. Open ones are closed."""
+    """What every connection needs and the file can't keep. Open ones are closed. The file stays open until the process ends."""
 
     def tune(connection: Any, record: object) -> None:
         connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
@@ -38,3 +41,15 @@ def tune_engine(engine: Engine) -> None:
 
     event.listen(engine, "connect", tune)
     engine.dispose()
+    # They open and close a connection for each transaction. Whoever closes the last one copies the whole log into the file, waits for the
+    # disk, and deletes the log: https://www.sqlite.org/wal.html#ckpt
+    _KEPT.append(_reading(engine))
+
+
+def _reading(engine: Engine) -> PoolProxiedConnection:
+    """SQLite opens the log only by reading. Nothing is under way afterwards, or else the log couldn't be emptied."""
+    connection = engine.raw_connection()
+    with closing(connection.cursor()) as cursor:
+        cursor.execute("SELECT count(*) FROM sqlite_master")
+        cursor.fetchall()
+    return connection
