@@ -3,7 +3,10 @@ them, so that a section of nova.conf can be copied."""
 
 from __future__ import annotations
 
-from oslo_config import cfg
+import re
+from urllib.parse import urlsplit
+
+from oslo_config import cfg, types
 
 from jetbridge.config.setting import Setting
 
@@ -11,6 +14,20 @@ AUTH_TYPE = (
     "How to show who asks. password: by Keystone, whose catalog also knows the URL when endpoint_override is not set. http_basic: "
     "by username and password. none: not at all."
 )
+
+
+class ServiceUrl(types.String):
+    """The URL of a service, kept as text once it is known to be one that can be asked."""
+
+    def __call__(self, value: str) -> str:
+        try:
+            parts = urlsplit(value)
+            known = parts.scheme in ("http", "https") and parts.hostname is not None and parts.port != 0
+        except ValueError:  # of a port or an IPv6 address
+            known = False
+        if not known or re.search(r"\s", value):
+            raise ValueError("not the URL of a service: http:// or https://, a host, and a port unless it is 80 or 443")
+        return value
 
 
 def service_settings(
@@ -23,13 +40,14 @@ def service_settings(
         return Setting(group, f"{group}_{option.dest}", option, expects)
 
     return (
-        setting(cfg.StrOpt("endpoint_override", help=endpoint), f"a URL such as {example}"),
+        setting(cfg.Opt("endpoint_override", type=ServiceUrl(), help=endpoint), f"a URL such as {example}"),
         setting(
             cfg.StrOpt("auth_type", choices=["none", "http_basic", "password"], help=auth_type),
             "none, http_basic or password",
         ),
         setting(
-            cfg.StrOpt("auth_url", help="Keystone, for auth_type password."), "a URL such as http://controller:5000/v3"
+            cfg.Opt("auth_url", type=ServiceUrl(), help="Keystone, for auth_type password."),
+            "a URL such as http://controller:5000/v3",
         ),
         setting(cfg.StrOpt("username", help="For auth_type http_basic and password."), "a user's name"),
         setting(cfg.StrOpt("password", secret=True, help="For auth_type http_basic and password."), "a password"),

@@ -37,7 +37,10 @@ LARGEST_AMOUNT = 2**31 - 1
 
 GROUP_KINDS = ("resources", "trait", "member_of")
 
-_KEY = re.compile(rf"({'|'.join(GROUP_KINDS)})([a-zA-Z0-9_-]{{1,64}})?:(.*)", re.DOTALL)
+LONGEST_SUFFIX = 64
+"""Of what Placement takes (Placement API, granular resource requests)."""
+
+_KEY = re.compile(rf"({'|'.join(GROUP_KINDS)})([a-zA-Z0-9_-]+)?:(.*)", re.DOTALL)
 _UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -88,7 +91,11 @@ def check_group_key(key: str, value: str) -> None:
     match = _KEY.fullmatch(key)
     if match is None:
         return
-    kind, name = match[1], match[3]
+    kind, suffix, name = match[1], match[2] or "", match[3]
+    if len(suffix) > LONGEST_SUFFIX:
+        raise Invalid(
+            f"Extra spec {key}: the suffix of {kind} has {len(suffix)} characters: write at most {LONGEST_SUFFIX} between {kind} and the colon."
+        )
     if kind in ("trait", "member_of"):
         if kind == "trait" and not is_trait(name):
             raise Invalid(
@@ -110,7 +117,7 @@ def check_group_key(key: str, value: str) -> None:
         )
     if re.fullmatch("[0-9]{1,10}", value) is None or int(value) > LARGEST_AMOUNT:
         raise Invalid(f"Invalid value {value!r} for extra spec {key}: write a whole number, such as 1.")
-    if name in SIZES and match[2] and int(value):
+    if name in SIZES and suffix and int(value):
         raise Invalid(
             f"Extra spec {key}={value}: {name} is counted by the flavor's own vcpus, ram and disk, on the host itself: remove the key."
         )

@@ -79,6 +79,49 @@ def test_every_value_knows_its_file(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "localhost:8778",
+        "controller",
+        "/placement",
+        "ftp://controller:8778",
+        "http:controller:8778",
+        "http://",
+        "http://:8778",
+        "http://a controller:8778",
+        "http://controller:87780",
+        "http://controller:eight",
+        "http://[::1:8778",
+    ],
+)
+@pytest.mark.parametrize("group", ["placement", "neutron", "cyborg"])
+@pytest.mark.parametrize("name", ["endpoint_override", "auth_url"])
+def test_an_address_that_nobody_can_ask_is_refused(tmp_path: Path, group: str, name: str, value: str) -> None:
+    path = tmp_path / "jetbridge.conf"
+    path.write_text(f"[{group}]\n{name} = {value}\n")
+    with pytest.raises(InvalidConfiguration) as caught:
+        load_settings([path])
+    assert f"{path}: [{group}]{name} = {value!r}: not the URL of a service" in caught.value.message
+    assert "; write a URL such as http://controller:" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "http://controller:8778",
+        "HTTPS://controller/placement/",
+        "http://[2001:db8::1]:8778",
+        "http://192.0.2.7:6666/v2",
+        "http://a_b.example:9696/v2.0/%(project_id)s",
+    ],
+)
+def test_an_address_that_can_be_asked_is_taken_as_it_is(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "jetbridge.conf"
+    path.write_text(f"[cyborg]\nendpoint_override = {value}\n")
+    assert load_settings([path]).settings.cyborg_endpoint_override == value
+
+
 def test_a_file_that_is_missing_or_no_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfiguration, match=r"none\.conf: the file does not exist"):
         load_settings([tmp_path / "none.conf"])
