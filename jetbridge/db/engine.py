@@ -26,6 +26,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from jetbridge.db import commits
 from jetbridge.db.connect import mariadb_engine, postgresql_engine, sqlite_engine
 from jetbridge.db.connection import WRITES
+from jetbridge.db.migrations.head import is_at_head
 from jetbridge.db.retry import Failure, Patience, failure_of, persistently
 from jetbridge.db.url import parse, shown
 from jetbridge.errors import DatabaseUnusable
@@ -234,12 +235,16 @@ class Database:
         Raises ``DatabaseUnusable`` when the server does not answer, and when the database holds tables that aren't ours: nothing is touched
         then.
         """
+        if is_at_head(self):
+            return False
         from jetbridge.db.migrations import runner  # Alembic takes a while to import, and most processes don't need it
 
         return runner.upgrade(self)
 
     def check_schema(self) -> None:
         """Raises ``DatabaseUnusable`` unless the schema is of the revision this program works with."""
+        if is_at_head(self):
+            return
         from jetbridge.db.migrations import runner
 
         runner.check(self)

@@ -17,6 +17,7 @@ from alembic.util import CommandError
 from sqlalchemy.engine import Connection
 
 from jetbridge.db.connect import url_unusable
+from jetbridge.db.migrations.head import VERSION_TABLE
 from jetbridge.db.retry import first_line
 from jetbridge.db.schema import metadata
 from jetbridge.db.types import MARIADB_COLLATION
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from jetbridge.db.engine import Database
 
 logger = logging.getLogger(__name__)
-
-VERSION_TABLE = "alembic_version"
 
 
 class _Interrupted(DatabaseUnusable):

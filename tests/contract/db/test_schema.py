@@ -12,6 +12,8 @@ from alembic.migration import MigrationContext
 
 from jetbridge.db import flavors
 from jetbridge.db.engine import Database
+from jetbridge.db.migrations.head import HEAD, is_at_head
+from jetbridge.db.migrations.runner import _scripts
 from jetbridge.db.schema import metadata
 from jetbridge.errors import DatabaseUnusable
 from tests.contract.db.rows import flavor
@@ -44,8 +46,13 @@ def test_the_revisions_lead_to_the_tables_of_the_program(database: Database) -> 
 
 
 def test_an_upgraded_database_needs_nothing_more(database: Database) -> None:
+    assert is_at_head(database), "it is asked without Alembic"
     assert database.upgrade() is False
     database.check_schema()
+
+
+def test_the_last_revision_is_the_one_that_starts_look_for() -> None:
+    assert _scripts().get_current_head() == HEAD
 
 
 def test_an_error_takes_everything_back(database: Database) -> None:
@@ -92,6 +99,10 @@ FOREIGN = {
     ),
     "a revision named like ours": (
         ["CREATE TABLE recipes (id INTEGER)", VERSION, "INSERT INTO alembic_version VALUES ('0001')"],
+        "another program",
+    ),
+    "a revision named like our last": (
+        ["CREATE TABLE recipes (id INTEGER)", VERSION, f"INSERT INTO alembic_version VALUES ('{HEAD}')"],
         "another program",
     ),
 }
