@@ -5,11 +5,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 
 from jetbridge.errors import JetbridgeError
 
 logger = logging.getLogger(__name__)
+
+_Item = tuple[str, Callable[[], None]]
 
 AT_ONCE = 2
 STEPS = 10
@@ -28,6 +32,7 @@ class ReportQueue:
         self._running: set[str] = set()
         self._again: dict[str, Callable[[], None]] = {}
         self._idle = threading.Condition(self._guard)
+        self._held = 0
         self._asked = 0
         self._done = 0
 
@@ -40,20 +45,39 @@ class ReportQueue:
             if key not in self._waiting:
                 self._asked += 1
             self._waiting[key] = work
-            starts = len(self._running) < self._at_once and self._waiting
-            item = self._take() if starts else None
-        if item is not None:
-            self._background(lambda: self._run(*item))
+            items = self._due()
+        self._begin(items)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Meanwhile nothing begins, and what is asked for waits: a fleet that starts is up sooner."""
+        with self._guard:
+            self._held += 1
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._held -= 1
+                items = self._due()
+            self._begin(items)
 
     def settle(self, timeout: float | None = None) -> bool:
         """Wait until nothing is left to do. False: not within ``timeout`` seconds."""
         with self._idle:
             return self._idle.wait_for(lambda: not self._waiting and not self._running, timeout)
 
-    def _take(self) -> tuple[str, Callable[[], None]]:
-        key = next(iter(self._waiting))
-        self._running.add(key)
-        return key, self._waiting.pop(key)
+    def _due(self) -> list[_Item]:
+        """What may begin now; it counts as running."""
+        items: list[_Item] = []
+        while self._waiting and not self._held and len(self._running) < self._at_once:
+            key = next(iter(self._waiting))
+            self._running.add(key)
+            items.append((key, self._waiting.pop(key)))
+        return items
+
+    def _begin(self, items: list[_Item]) -> None:
+        for item in items:
+            self._background(partial(self._run, *item))
 
     def _run(self, key: str, work: Callable[[], None]) -> None:
         """One piece, then another task for the next: between them the pool serves others."""
@@ -70,12 +94,11 @@ class ReportQueue:
                 self._asked += 1
             self._done += 1
             self._tell()
-            item = self._take() if self._waiting else None
-            if item is None and not self._running:
+            items = self._due()
+            if not self._waiting and not self._running:
                 self._asked = self._done = 0
             self._idle.notify_all()
-        if item is not None:
-            self._background(lambda: self._run(*item))
+        self._begin(items)
 
     def _tell(self) -> None:
         step = max(self._asked // STEPS, 1)

@@ -158,16 +158,17 @@ class Agents:
         settings = next(iter(fresh.values())).host.settings
         # Threads of their own: those of the bus may have hundreds of builds before them.
         threads = ThreadPoolExecutor(min(len(fresh), settings.workers), thread_name_prefix="start")
-        try:
-            for name, outcome in [
-                (name, threads.submit(agent.start, gone, succeeds=succeed)) for name, agent in fresh.items()
-            ]:
-                try:
-                    outcome.result()
-                except JetbridgeError as error:
-                    raise type(error)(f"Host {name}: {error.message}") from error
-        finally:
-            threads.shutdown(cancel_futures=True)
+        with kit.reports.held():
+            try:
+                for name, outcome in [
+                    (name, threads.submit(agent.start, gone, succeeds=succeed)) for name, agent in fresh.items()
+                ]:
+                    try:
+                        outcome.result()
+                    except JetbridgeError as error:
+                        raise type(error)(f"Host {name}: {error.message}") from error
+            finally:
+                threads.shutdown(cancel_futures=True)
         self._agents.update(fresh)
         interval = max(settings.update_resources_interval, 1)
         for number, (name, agent) in enumerate(fresh.items()):

@@ -85,3 +85,19 @@ def test_progress_of_many_is_told(caplog: pytest.LogCaptureFixture) -> None:
     assert "4 of 40 hosts" in caplog.text
     assert "40 of 40 hosts" in caplog.text
     assert len(caplog.records) == 10
+
+
+def test_while_it_is_held_nothing_begins() -> None:
+    pool, done = Pool(), list[str]()
+    queue = ReportQueue(pool, at_once=2)
+    queue.ask("before", lambda: done.append("before"))
+    with queue.held():
+        with queue.held():
+            for name in ("a", "b", "c"):
+                queue.ask(name, lambda name=name: done.append(name))
+        pool.do_all()
+        assert done == ["before"]
+    assert len(pool.tasks) == 2
+    pool.do_all()
+    assert done == ["before", "a", "b", "c"]
+    assert queue.settle(timeout=0)
