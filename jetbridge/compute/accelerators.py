@@ -84,7 +84,7 @@ def follow_accelerators(
     """As ``take_accelerators``; on a host that runs already, lines that the hardware contradicts by now are told, and its accelerators
     stay as they are."""
     try:
-        if reports is not None:
+        if reports is not None and not starting:  # a start has looked, at the vGPUs' lines too
             check_owners(host, pci_specs, reports)
         take_accelerators(host, node, reports)
     except InvalidConfiguration as error:

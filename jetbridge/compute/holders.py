@@ -114,21 +114,26 @@ def _tell_held(host: AgentHost, device: PciDevice, held: Holders) -> None:
 
 def _tell_missing(host: AgentHost, devices: Sequence[PciDevice], held: Holders, domains: Iterable[DomainInfo]) -> None:
     """A guest of ours that runs without a device it was given: somebody took it out. A VF behind a forwarder never is in the guest."""
+    running = {info.uuid: info for info in domains if info.state in ("running", "paused")}
+    missing = [
+        device
+        for device in devices
+        if device.status is Status.ALLOCATED and device.instance_uuid in running and device.address not in held
+    ]
+    if not missing:
+        return
     with host.database.read() as conn:
         nics = [nic for of_server in interfaces.of_host(conn, host.name).values() for nic in of_server]
     forwarded = {nic.request_id for nic in nics if nic.vnic_type is VnicType.VIRTIO_FORWARDER}
-    running = {info.uuid: info for info in domains if info.state in ("running", "paused")}
-    for device in devices:
-        info = running.get(device.instance_uuid or "")
+    for device in missing:
         if device.request_id in forwarded:
             continue
-        if info is not None and device.status is Status.ALLOCATED and device.address not in held:
-            logger.error(
-                "Device %s of host %s is owned by server %s, whose domain %s runs without it: it stays the server's; reboot the server"
-                " hard to give it back",
-                device.identity,
-                host.name,
-                device.instance_uuid,
-                info.name,
-                extra=about(None, device.instance_uuid),
-            )
+        logger.error(
+            "Device %s of host %s is owned by server %s, whose domain %s runs without it: it stays the server's; reboot the server"
+            " hard to give it back",
+            device.identity,
+            host.name,
+            device.instance_uuid,
+            running[str(device.instance_uuid)].name,
+            extra=about(None, device.instance_uuid),
+        )

@@ -113,6 +113,8 @@ def check_live_migratable(specs: Sequence[DeviceSpec], version: HypervisorVersio
 
 
 def _check_live_migratable(host: AgentHost, specs: Sequence[DeviceSpec]) -> None:
+    if not any(spec.tags.get("live_migratable") for spec in specs):
+        return
     try:
         version = host.connection.version()
     except HypervisorError:

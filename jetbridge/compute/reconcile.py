@@ -21,8 +21,9 @@ from jetbridge.compute.interfaces import take_out_lost
 from jetbridge.compute.nics import release_ports
 from jetbridge.compute.power import info_of, record_state, state_for
 from jetbridge.compute.vgpu_reconcile import reconcile_vgpus
-from jetbridge.db import actions, builds, compute_nodes, interfaces, pci_devices, servers
+from jetbridge.db import actions, builds, compute_nodes, hosts, interfaces, pci_devices, servers
 from jetbridge.db.builds import Build
+from jetbridge.db.compute_nodes import ComputeNode
 from jetbridge.db.connection import Connection
 from jetbridge.db.servers import ServerFilter
 from jetbridge.errors import HypervisorError, JetbridgeError, NetworkServiceFailed, ServerNotFound
@@ -56,6 +57,8 @@ def reconcile(host: AgentHost, *, gone_owners: Collection[str] = (), starting: b
         if node.probe_error is not None:
             logger.warning("Host %s is not reconciled: its last discovery failed", host.name)
             return
+        if _is_idle(host, node):
+            return
         _end_dead_builds(host, node.id, gone_owners)
         ledgers = _look(host, node.id)
         if _remove_stray_domains(host, ledgers):
@@ -79,6 +82,15 @@ def reconcile(host: AgentHost, *, gone_owners: Collection[str] = (), starting: b
         reconcile_vgpus(host, node.id)
     except (HypervisorError, NetworkServiceFailed) as error:
         logger.warning("Host %s is not reconciled: %s", host.name, error)
+
+
+def _is_idle(host: AgentHost, node: ComputeNode) -> bool:
+    """Nobody has anything of the host in any ledger, so there is nothing to compare: most hosts of a fleet that starts are so, and one
+    question tells it. Domains first, as in ``_look``."""
+    if host.connection.domains():
+        return False
+    with host.database.read() as conn:
+        return hosts.holds_nothing(conn, node)
 
 
 def _look(host: AgentHost, node_id: int) -> _Ledgers:

@@ -14,6 +14,15 @@ from jetbridge.db.tables_providers import device_cleanings
 
 _t = device_cleanings.c
 
+# Built once: to build a statement takes SQLAlchemy longer than to run it.
+_LAST = sa.select(device_cleanings).where(
+    _t.id.in_(
+        sa.select(sa.func.max(_t.id))
+        .where(_t.compute_node_id.in_(sa.bindparam("nodes", expanding=True)))
+        .group_by(_t.compute_node_id, _t.address)
+    )
+)
+
 RUNNING, DONE, FAILED, CUT = "running", "done", "failed", "cut"
 """``cut``: its process ended before it did."""
 
@@ -99,12 +108,7 @@ def purge(conn: Connection, before: datetime) -> int:
 def _last(conn: Connection, compute_node_ids: Collection[int]) -> dict[tuple[int, str], Cleaning]:
     if not compute_node_ids:
         return {}
-    newest = (
-        sa.select(sa.func.max(_t.id))
-        .where(_t.compute_node_id.in_(list(compute_node_ids)))
-        .group_by(_t.compute_node_id, _t.address)
-    )
-    rows = conn.execute(sa.select(device_cleanings).where(_t.id.in_(newest)))
+    rows = conn.execute(_LAST, {"nodes": list(compute_node_ids)})
     return {(row.compute_node_id, row.address): _cleaning(row) for row in rows}
 
 

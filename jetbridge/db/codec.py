@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from jetbridge.model.flavor import Flavor
@@ -48,7 +49,9 @@ def topology_to_text(topology: HostTopology | GuestTopology | None) -> str | Non
     return None if topology is None else canonical(topology_to_json(topology))
 
 
+@lru_cache(maxsize=256)
 def host_topology_from_text(text: str | None) -> HostTopology | None:
+    """Remembered by its text: a fleet has few kinds of hosts, and every look at a host reads its own."""
     return None if text is None else host_topology_from_json(json.loads(text))
 
 

@@ -26,6 +26,7 @@ _NEXT_GENERATION = compute_nodes.update().where(_THIS, _t.deleted == 0).values(g
 _GENERATION = sa.select(_t.generation).where(_THIS)
 _GENERATIONS = sa.select(_t.id, _t.generation).where(_t.deleted == 0)
 _ONE = sa.select(compute_nodes).where(_THIS, _t.deleted == 0)
+_OF_HOST = sa.select(compute_nodes).where(_t.host == sa.bindparam("host"), _t.deleted == 0).order_by(_t.id)
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def get(conn: Connection, compute_node_id: int) -> ComputeNode:
 
 def of_host(conn: Connection, host: str) -> ComputeNode:
     """Raises ``HostNotFound``."""
-    row = conn.execute(sa.select(compute_nodes).where(_t.host == host, _t.deleted == 0).order_by(_t.id)).first()
+    row = conn.execute(_OF_HOST, {"host": host}).first()
     if row is None:
         raise HostNotFound(host=host)
     return _node(row, host_topology_from_text(row.numa_topology))

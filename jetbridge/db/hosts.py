@@ -4,15 +4,58 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import sqlalchemy as sa
+
 from jetbridge.db import accelerators, builds, compute_nodes, pci_devices, servers, services, vgpu_cards, vgpus
 from jetbridge.db.builds import RETURNED
+from jetbridge.db.compute_nodes import ComputeNode
 from jetbridge.db.connection import Connection
 from jetbridge.db.services import COMPUTE
+from jetbridge.db.tables import builds as _builds
+from jetbridge.db.tables import instances, virtual_interfaces
+from jetbridge.db.tables import pci_devices as _devices
+from jetbridge.db.tables_accelerator import server_arqs
+from jetbridge.db.tables_vgpu import vgpus as _vgpus
 from jetbridge.errors import HostInUse, HostNotFound, NotFound
+from jetbridge.pci.device import OWNED, Condition
 from jetbridge.reasons import some
 
 NAMED = 5
 """How many servers a refusal names."""
+
+_NODE: sa.BindParameter[int] = sa.bindparam("node")
+_HOST: sa.BindParameter[str] = sa.bindparam("host")
+_taken = _devices.c
+# Built once: to build a statement takes SQLAlchemy longer than to run it.
+_IN_USE = sa.select(
+    sa.or_(
+        *(
+            sa.exists().where(*conditions)
+            for conditions in (
+                (instances.c.compute_node_id == _NODE, instances.c.deleted == 0),
+                (
+                    _taken.compute_node_id == _NODE,
+                    _taken.deleted == 0,
+                    sa.or_(
+                        _taken.status.in_(sorted(status.value for status in OWNED)),
+                        _taken.condition == Condition.HELD.value,
+                    ),
+                ),
+                (_builds.c.state == "running", _builds.c.host == _HOST),
+                (_vgpus.c.compute_node_id == _NODE,),
+                (virtual_interfaces.c.host == _HOST,),
+                (server_arqs.c.hostname == sa.bindparam("hostname"),),
+            )
+        )
+    )
+)
+
+
+def holds_nothing(conn: Connection, node: ComputeNode) -> bool:
+    """Whether our tables know of nobody who has anything of a host, or is about to: no server, build, NIC or accelerator request, no vGPU,
+    and no device that isn't free."""
+    of = {"node": node.id, "host": node.host, "hostname": node.hypervisor_hostname}
+    return not conn.execute(_IN_USE, of).scalar()
 
 
 def forget(conn: Connection, host: str, *, now: datetime, unclaimed: str | None = None) -> None:

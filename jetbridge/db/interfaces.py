@@ -20,6 +20,8 @@ from jetbridge.pci.port import VnicType
 _t = virtual_interfaces.c
 
 _OF_SERVERS = Rows(sa.select(virtual_interfaces).order_by(_t.id), _t.instance_uuid)
+_OF_HOST = sa.select(virtual_interfaces).where(_t.host == sa.bindparam("at")).order_by(_t.id)
+_UNSETTLED = sa.select(_t.instance_uuid).where(_t.task.is_not(None))
 
 
 class Changes(TypedDict, total=False):
@@ -80,14 +82,14 @@ def of_server(conn: Connection, uuid: str) -> tuple[NetworkRequest, ...]:
 def of_host(conn: Connection, host: str) -> Mapping[str, tuple[NetworkRequest, ...]]:
     """By server, what a host has bound or was about to, whether the server is still there or not."""
     found: dict[str, list[NetworkRequest]] = {}
-    for row in conn.execute(sa.select(virtual_interfaces).where(_t.host == host).order_by(_t.id)):
+    for row in conn.execute(_OF_HOST, {"at": host}):
         found.setdefault(row.instance_uuid, []).append(_nic(row))
     return {uuid: tuple(nics) for uuid, nics in found.items()}
 
 
 def unsettled(conn: Connection) -> frozenset[str]:
     """Servers with NICs that are being put in or taken out."""
-    return frozenset(conn.execute(sa.select(_t.instance_uuid).where(_t.task.is_not(None))).scalars())
+    return frozenset(conn.execute(_UNSETTLED).scalars())
 
 
 def holder(conn: Connection, port_id: str) -> str | None:

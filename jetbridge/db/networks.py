@@ -13,6 +13,9 @@ from jetbridge.db.tables import compute_nodes, host_networks
 
 _t = host_networks.c
 
+# Built once: to build a statement takes SQLAlchemy longer than to run it.
+_OF_NODE = sa.select(_t.name, _t.kind).where(_t.compute_node_id == sa.bindparam("node")).order_by(_t.name)
+
 
 @dataclass(frozen=True)
 class HostNetwork:
@@ -25,8 +28,7 @@ class HostNetwork:
 def replace(conn: Connection, compute_node_id: int, networks: Iterable[HostNetwork]) -> bool:
     """The host has exactly these now; whether anything changed. Lock the host before, so that schedulers look again."""
     wanted = {network.name: network.kind for network in networks}
-    query = sa.select(_t.name, _t.kind).where(_t.compute_node_id == compute_node_id)
-    stored = {row.name: row.kind for row in conn.execute(query)}
+    stored = {network.name: network.kind for network in of_node(conn, compute_node_id)}
     if stored == wanted:
         return False
     conn.execute(host_networks.delete().where(_t.compute_node_id == compute_node_id))
@@ -47,8 +49,7 @@ def by_node(conn: Connection, compute_node_ids: Collection[int] | None = None) -
 
 
 def of_node(conn: Connection, compute_node_id: int) -> tuple[HostNetwork, ...]:
-    query = sa.select(_t.name, _t.kind).where(_t.compute_node_id == compute_node_id).order_by(_t.name)
-    return tuple(HostNetwork(row.name, row.kind) for row in conn.execute(query))
+    return tuple(HostNetwork(row.name, row.kind) for row in conn.execute(_OF_NODE, {"node": compute_node_id}))
 
 
 def listing(conn: Connection) -> tuple[HostNetwork, ...]:

@@ -18,6 +18,10 @@ from jetbridge.db.tables_providers import placement_providers, provider_reports
 _p = placement_providers.c
 _r = provider_reports.c
 
+# Built once: to build a statement takes SQLAlchemy longer than to run it.
+_OF_NODE = sa.select(placement_providers).where(_p.compute_node_id == sa.bindparam("node")).order_by(_p.name)
+_REPORT = sa.select(provider_reports).where(_r.compute_node_id == sa.bindparam("node"))
+
 ROOT = "root"
 """Kind of a host's own provider."""
 
@@ -50,8 +54,7 @@ class Report:
 
 
 def of_node(conn: Connection, compute_node_id: int) -> list[ProviderRecord]:
-    query = sa.select(placement_providers).where(_p.compute_node_id == compute_node_id).order_by(_p.name)
-    return [_record(row) for row in conn.execute(query)]
+    return [_record(row) for row in conn.execute(_OF_NODE, {"node": compute_node_id})]
 
 
 def named(conn: Connection, names: Collection[str]) -> list[ProviderRecord]:
@@ -102,7 +105,7 @@ def forget(conn: Connection, uuids: Collection[str]) -> None:
 
 
 def report(conn: Connection, compute_node_id: int) -> Report:
-    row = conn.execute(sa.select(provider_reports).where(_r.compute_node_id == compute_node_id)).first()
+    row = conn.execute(_REPORT, {"node": compute_node_id}).first()
     return Report() if row is None else Report(row.digest, row.waiting, row.error)
 
 

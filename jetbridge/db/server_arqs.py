@@ -17,6 +17,9 @@ from jetbridge.model.accelerator import ServerArq
 
 _t = server_arqs.c
 
+# Built once: to build a statement takes SQLAlchemy longer than to run it.
+_OF_HOST = sa.select(server_arqs).where(_t.hostname == sa.bindparam("at")).order_by(_t.id)
+
 
 def insert(conn: Connection, rows: Iterable[ServerArq], *, now: datetime | None = None) -> None:
     at = now or utcnow()
@@ -55,8 +58,7 @@ def attached_to(conn: Connection, instance_uuids: Collection[str]) -> dict[str, 
 
 def of_host(conn: Connection, hostname: str) -> tuple[ServerArq, ...]:
     """Those that were bound there, or about to be."""
-    query = sa.select(server_arqs).where(_t.hostname == hostname).order_by(_t.id)
-    return tuple(_arq(row) for row in conn.execute(query))
+    return tuple(_arq(row) for row in conn.execute(_OF_HOST, {"at": hostname}))
 
 
 def everything(conn: Connection) -> tuple[ServerArq, ...]:

@@ -17,6 +17,9 @@ from jetbridge.mdev.values import Instance, Kind
 
 _t = vgpu_cards.c
 
+# Built once: to build a statement takes SQLAlchemy longer than to run it.
+_OF_NODE = sa.select(vgpu_cards).where(_t.compute_node_id == sa.bindparam("node")).order_by(_t.id)
+
 
 @dataclass(frozen=True)
 class ListedCard:
@@ -37,8 +40,7 @@ def replace(conn: Connection, compute_node_id: int, cards: Iterable[Card]) -> bo
 
 def of_node(conn: Connection, compute_node_id: int) -> tuple[Card, ...]:
     """In the order in which they were written."""
-    query = sa.select(vgpu_cards).where(_t.compute_node_id == compute_node_id).order_by(_t.id)
-    return tuple(_card(row) for row in conn.execute(query))
+    return tuple(_card(row) for row in conn.execute(_OF_NODE, {"node": compute_node_id}))
 
 
 def listing(conn: Connection, host: str | None = None) -> list[ListedCard]:

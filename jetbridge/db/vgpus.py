@@ -17,6 +17,10 @@ from jetbridge.mdev.values import Kind, State, Vgpu
 
 _t = vgpus.c
 
+# Built once: to build a statement takes SQLAlchemy longer than to run it.
+_OF_NODE = sa.select(vgpus).where(_t.compute_node_id == sa.bindparam("node")).order_by(_t.parent, _t.uuid)
+_OF_SERVER = sa.select(vgpus).where(_t.instance_uuid == sa.bindparam("server")).order_by(_t.id)
+
 
 @dataclass(frozen=True)
 class ListedVgpu:
@@ -29,14 +33,12 @@ class ListedVgpu:
 
 def of_node(conn: Connection, compute_node_id: int) -> tuple[Vgpu, ...]:
     """All of a host, by parent and UUID."""
-    query = sa.select(vgpus).where(_t.compute_node_id == compute_node_id).order_by(_t.parent, _t.uuid)
-    return tuple(_vgpu(row) for row in conn.execute(query))
+    return tuple(_vgpu(row) for row in conn.execute(_OF_NODE, {"node": compute_node_id}))
 
 
 def of_server(conn: Connection, server_uuid: str) -> tuple[Vgpu, ...]:
     """Those that a server has, in the order in which it got them: its guest sees them in that order."""
-    query = sa.select(vgpus).where(_t.instance_uuid == server_uuid).order_by(_t.id)
-    return tuple(_vgpu(row) for row in conn.execute(query))
+    return tuple(_vgpu(row) for row in conn.execute(_OF_SERVER, {"server": server_uuid}))
 
 
 def of_servers(conn: Connection, server_uuids: Collection[str]) -> dict[str, list[Vgpu]]:
