@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import event
-from sqlalchemy.engine import URL, Connection, Engine
+from sqlalchemy import PoolProxiedConnection, event
+from sqlalchemy.engine import URL, Engine
 
-from jetbridge.db.connection import WRITES, is_writer
+from jetbridge.db.connection import WRITES
 from jetbridge.db.retry import first_line, mark_lost
 from jetbridge.db.url import shown
 from jetbridge.errors import DatabaseUnusable
@@ -30,18 +30,19 @@ def url_unusable(shown_url: str, error: Exception) -> DatabaseUnusable:
     return DatabaseUnusable(url=shown_url, reason=f"its URL can't be used: {first_line(error)}")
 
 
-def sqlite_engine(url: URL) -> Engine:
+def sqlite_engine(url: URL, *, writes: bool) -> Engine:
     """Raises ``DatabaseUnusable``."""
     assert url.database is not None
     folder = Path(url.database).absolute().parent
     if not folder.is_dir():
         raise DatabaseUnusable(url=str(url), reason=f"the folder {folder} does not exist")
     try:
-        engine = sa.create_engine(url, pool_size=20, max_overflow=-1)
+        engine = sa.create_engine(url, pool_size=20, max_overflow=-1, execution_options={WRITES: writes})
     except (TypeError, ValueError) as error:
         raise url_unusable(str(url), error) from error
     event.listen(engine, "connect", _set_up_sqlite)
-    event.listen(engine, "begin", _begin_sqlite)
+    # Not by its event "begin": an engine with listeners prepares every statement for them.
+    engine.dialect.do_begin = _begin_immediate if writes else _begin  # type: ignore[method-assign]
     return engine
 
 
@@ -113,9 +114,10 @@ def _set_up_sqlite(connection: sqlite3.Connection, record: object) -> None:
         cursor.close()
 
 
-def _begin_sqlite(connection: Connection) -> None:
-    # IMMEDIATE takes the write lock at once: a reader that turns writer half-way could only be refused.
-    writes = is_writer(connection)
-    driver = connection.connection.dbapi_connection
-    assert driver is not None
-    driver.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+def _begin(dbapi_connection: PoolProxiedConnection) -> None:
+    dbapi_connection.cursor().execute("BEGIN")
+
+
+def _begin_immediate(dbapi_connection: PoolProxiedConnection) -> None:
+    # It takes the write lock at once: a reader that turns writer half-way could only be refused.
+    dbapi_connection.cursor().execute("BEGIN IMMEDIATE")

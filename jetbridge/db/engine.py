@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import event
@@ -25,7 +26,6 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from jetbridge.db import commits
 from jetbridge.db.connect import mariadb_engine, postgresql_engine, sqlite_engine
-from jetbridge.db.connection import WRITES
 from jetbridge.db.migrations.head import is_at_head
 from jetbridge.db.retry import Failure, Patience, failure_of, persistently
 from jetbridge.db.url import parse, shown
@@ -93,16 +93,16 @@ class Database:
         self._writer = FairLock() if self.is_sqlite else None
         self._writing = threading.local()
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """sqlite, postgresql or mariadb."""
         return self.url.get_backend_name()
 
-    @property
+    @cached_property
     def is_sqlite(self) -> bool:
         return self.kind == "sqlite"
 
-    @property
+    @cached_property
     def shown_url(self) -> str:
         """The URL without its password, for messages."""
         return shown(self.url)
@@ -152,10 +152,8 @@ class Database:
         if self._writer is None:
             with self.engine.connect() as connection:
                 return self._write_on_server(connection, work)
-        with self._writer, self.engine.connect() as plain:
-            connection = plain.execution_options(**{WRITES: True})
-            with connection.begin():
-                return work.fn(connection)
+        with self._writer, self.engine.begin() as connection:
+            return work.fn(connection)
 
     def _write_on_server(self, connection: Connection, work: _Work[T]) -> T:
         try:
@@ -220,7 +218,7 @@ class Database:
         ) -> None:
             callback(statement)
 
-        engines = {id(engine): engine for engine in (self.engine, self._reader)}.values()
+        engines = (self.engine, self._reader)
         for engine in engines:
             event.listen(engine, "before_cursor_execute", listener)
         try:
@@ -289,8 +287,6 @@ class _ReadingConnection(Connection):
 
 def _engines(url: URL) -> tuple[Engine, Engine]:
     """For writing and for reading."""
-    if url.get_backend_name() == "sqlite":
-        engine = sqlite_engine(url)
-        return engine, engine
-    make = postgresql_engine if url.get_backend_name() == "postgresql" else mariadb_engine
+    makers = {"sqlite": sqlite_engine, "postgresql": postgresql_engine, "mariadb": mariadb_engine}
+    make = makers[url.get_backend_name()]
     return make(url, writes=True), make(url, writes=False)
