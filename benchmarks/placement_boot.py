@@ -133,7 +133,9 @@ def main() -> None:
             report({"hosts": options.hosts, **figures})
             return
         copy = Path(name) / database.name
-        shutil.copy(database, copy)
+        for part in (database, database.with_name(f"{database.name}-wal")):  # what isn't in the file yet is in its log
+            if part.exists():
+                shutil.copy(part, copy.with_name(part.name))
         figures["candidates"] = {f"gpu{count}": in_time(copy, count, options.limit) for count in COUNTS}
     report({"hosts": options.hosts, "providers": options.hosts * (1 + GPUS), **figures})
 

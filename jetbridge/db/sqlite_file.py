@@ -13,9 +13,6 @@ from sqlalchemy.engine import Engine
 from jetbridge.db.connect import BUSY_TIMEOUT_MS
 from jetbridge.errors import DatabaseUnusable
 
-_KEPT: list[PoolProxiedConnection] = []
-"""One of each file, until the process ends."""
-
 
 def prepare(path: Path) -> bool:
     """Make the file its owner's alone, and have it write ahead; whether it is new, that is without tables. Raises
@@ -32,7 +29,7 @@ def prepare(path: Path) -> bool:
 
 
 def tune_engine(engine: Engine) -> None:
-    """What every connection needs and the file can't keep. Open ones are closed. The file stays open until the process ends."""
+    """What every connection needs and the file can't keep. Open ones are closed. The file stays open until the engine is disposed of."""
 
     def tune(connection: Any, record: object) -> None:
         connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
@@ -43,7 +40,8 @@ def tune_engine(engine: Engine) -> None:
     engine.dispose()
     # They open and close a connection for each transaction. Whoever closes the last one copies the whole log into the file, waits for the
     # disk, and deletes the log: https://www.sqlite.org/wal.html#ckpt
-    _KEPT.append(_reading(engine))
+    kept = _reading(engine)
+    event.listen(engine, "engine_disposed", lambda engine: kept.close())
 
 
 def _reading(engine: Engine) -> PoolProxiedConnection:
