@@ -22,6 +22,12 @@ _AT: sa.BindParameter[Any] = sa.bindparam("at")
 _ACTION_ID = sa.select(sa.func.max(_a.id)).where(
     _a.instance_uuid == sa.bindparam("server"), _a.request_id == sa.bindparam("request")
 )
+_START = instance_actions.insert()
+_END_ALL = instance_actions.update().where(_a.instance_uuid == sa.bindparam("server"), _a.finish_time.is_(None))
+_END = _END_ALL.where(_a.request_id == sa.bindparam("request"))
+_END_EVENTS = instance_actions_events.update().where(
+    _e.action_id.in_(sa.select(_a.id).where(_a.instance_uuid == sa.bindparam("server"))), _e.finish_time.is_(None)
+)
 _START_EVENT = instance_actions_events.insert()
 _NEWEST_EVENT = sa.select(sa.func.max(_e.id)).where(
     _e.action_id == sa.bindparam("b_action"), _e.event == sa.bindparam("of")
@@ -75,18 +81,17 @@ def start(
 ) -> int:
     """The action's id. ``action``: create, delete, start, stop, reboot."""
     at = now or utcnow()
-    result = conn.execute(
-        instance_actions.insert().values(
-            instance_uuid=instance_uuid,
-            action=action,
-            request_id=request_id,
-            user_id=user_id,
-            project_id=project_id,
-            start_time=at,
-            created_at=at,
-            updated_at=at,
-        )
-    )
+    row = {
+        "instance_uuid": instance_uuid,
+        "action": action,
+        "request_id": request_id,
+        "user_id": user_id,
+        "project_id": project_id,
+        "start_time": at,
+        "created_at": at,
+        "updated_at": at,
+    }
+    result = conn.execute(_START, row)
     key = result.inserted_primary_key
     assert key is not None
     return int(key[0])
@@ -101,27 +106,20 @@ def finish(
     values: dict[str, Any] = {"finish_time": at, "updated_at": at}
     if error is not None:
         values["message"] = "Error"
-    conn.execute(
-        instance_actions.update()
-        .where(_a.instance_uuid == instance_uuid, _a.request_id == request_id, _a.finish_time.is_(None))
-        .values(values)
-    )
+    conn.execute(_END, {"server": instance_uuid, "request": request_id, **values})
 
 
 def finish_all(conn: Connection, instance_uuid: str, *, error: str | None = None, now: datetime | None = None) -> None:
     """End what is unfinished of a server's actions, whoever asked for them: nobody goes on with any. ``error``: they failed."""
     at = now or utcnow()
-    mine = sa.select(_a.id).where(_a.instance_uuid == instance_uuid)
     ended: dict[str, Any] = {"finish_time": at}
     if error is not None:
         ended |= {"result": "Error", "details": error}
-    conn.execute(instance_actions_events.update().where(_e.action_id.in_(mine), _e.finish_time.is_(None)).values(ended))
+    conn.execute(_END_EVENTS, {"server": instance_uuid, **ended})
     values: dict[str, Any] = {"finish_time": at, "updated_at": at}
     if error is not None:
         values["message"] = "Error"
-    conn.execute(
-        instance_actions.update().where(_a.instance_uuid == instance_uuid, _a.finish_time.is_(None)).values(values)
-    )
+    conn.execute(_END_ALL, {"server": instance_uuid, **values})
 
 
 def forgotten(

@@ -18,13 +18,17 @@ from jetbridge.model.verdict import Selection
 
 _t = builds.c
 
-# Built once, for what every step of every build writes: to build a statement takes SQLAlchemy longer than to run it.
+# Built once, for what every build and each of its steps writes: to build a statement takes SQLAlchemy longer than to run it.
 _AT: sa.BindParameter[Any] = sa.bindparam("at")
 _SET_STEP = (
     builds.update()
     .where(_t.id == sa.bindparam("build"), _t.state == "running")
     .values(step=sa.bindparam("to"), heartbeat=_AT, updated_at=_AT)
 )
+_START = builds.insert()
+_ONE = sa.select(builds).where(_t.id == sa.bindparam("build"))
+_OF_SERVER = sa.select(builds).where(_t.instance_uuid == sa.bindparam("server")).order_by(_t.id)
+_RUNNING = builds.update().where(_t.id == sa.bindparam("build"), _t.state == "running")
 
 BuildState = Literal["running", "done", "failed"]
 
@@ -67,21 +71,20 @@ def start(
     now: datetime | None = None,
 ) -> Build:
     at = now or utcnow()
-    result = conn.execute(
-        builds.insert().values(
-            instance_uuid=instance_uuid,
-            kind=kind,
-            host=host,
-            step=step,
-            state="running",
-            owner=owner,
-            heartbeat=at,
-            attempts=attempts,
-            tried_hosts=canonical(list(tried_hosts)),
-            alternates=_selections(alternates),
-            created_at=at,
-        )
-    )
+    row = {
+        "instance_uuid": instance_uuid,
+        "kind": kind,
+        "host": host,
+        "step": step,
+        "state": "running",
+        "owner": owner,
+        "heartbeat": at,
+        "attempts": attempts,
+        "tried_hosts": canonical(list(tried_hosts)),
+        "alternates": _selections(alternates),
+        "created_at": at,
+    }
+    result = conn.execute(_START, row)
     key = result.inserted_primary_key
     assert key is not None
     return get(conn, key[0])
@@ -89,7 +92,7 @@ def start(
 
 def get(conn: Connection, build_id: int) -> Build:
     """Raises ``NotFound``."""
-    row = conn.execute(sa.select(builds).where(_t.id == build_id)).first()
+    row = conn.execute(_ONE, {"build": build_id}).first()
     if row is None:
         raise NotFound(noun="Build", key=build_id)
     return _build(row)
@@ -97,8 +100,7 @@ def get(conn: Connection, build_id: int) -> Build:
 
 def of_server(conn: Connection, instance_uuid: str) -> tuple[Build, ...]:
     """All of a server's, oldest first."""
-    query = sa.select(builds).where(_t.instance_uuid == instance_uuid).order_by(_t.id)
-    return tuple(_build(row) for row in conn.execute(query))
+    return tuple(_build(row) for row in conn.execute(_OF_SERVER, {"server": instance_uuid}))
 
 
 def running(conn: Connection, *, instance_uuid: str | None = None, host: str | None = None) -> tuple[Build, ...]:
@@ -222,8 +224,8 @@ def _while_running(
     conn: Connection, build_id: int, now: datetime | None, *conditions: sa.ColumnElement[bool], **values: Any
 ) -> bool:
     at = now or utcnow()
-    query = builds.update().where(_t.id == build_id, _t.state == "running", *conditions)
-    return conn.execute(query.values(heartbeat=at, updated_at=at, **values)).rowcount == 1
+    query = _RUNNING.where(*conditions)
+    return conn.execute(query, {"build": build_id, "heartbeat": at, "updated_at": at, **values}).rowcount == 1
 
 
 def _selections(selections: Sequence[Selection]) -> str:

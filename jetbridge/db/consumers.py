@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from jetbridge.db.batches import batches
+from jetbridge.db.batches import Rows
 from jetbridge.db.clock import utcnow
 from jetbridge.db.tables import builds, instances
 from jetbridge.db.tables_providers import placement_consumers
@@ -19,13 +19,12 @@ _c = placement_consumers.c
 
 def note(conn: Connection, instance_uuid: str, *, now: datetime | None = None) -> None:
     """From now on; again: nothing happens."""
-    known = conn.execute(sa.select(_c.instance_uuid).where(_c.instance_uuid == instance_uuid)).first()
-    if known is None:
-        conn.execute(placement_consumers.insert().values(instance_uuid=instance_uuid, created_at=now or utcnow()))
+    if conn.execute(_KNOWN, {"server": instance_uuid}).first() is None:
+        conn.execute(_NOTE, {"instance_uuid": instance_uuid, "created_at": now or utcnow()})
 
 
 def forget(conn: Connection, instance_uuid: str) -> None:
-    conn.execute(placement_consumers.delete().where(_c.instance_uuid == instance_uuid))
+    conn.execute(_FORGET, {"server": instance_uuid})
 
 
 def forget_unless_building(conn: Connection, instance_uuid: str) -> None:
@@ -37,10 +36,7 @@ def forget_unless_building(conn: Connection, instance_uuid: str) -> None:
 
 def entitled(conn: Connection, instance_uuids: Collection[str]) -> frozenset[str]:
     """Those of the servers that have a right to an allocation: they live, and are on a host or being built."""
-    found: set[str] = set()
-    for batch in batches(list(instance_uuids)):
-        found.update(row.uuid for row in conn.execute(_living().where(instances.c.uuid.in_(batch))))
-    return frozenset(found)
+    return frozenset(row.uuid for row in _ENTITLED.among(conn, list(instance_uuids)))
 
 
 def abandoned(conn: Connection) -> tuple[str, ...]:
@@ -56,3 +52,10 @@ def _living() -> sa.Select[Any]:
 
 def _building() -> sa.Select[Any]:
     return sa.select(builds.c.instance_uuid).where(builds.c.state == "running", builds.c.kind == "build")
+
+
+# Built once, for what every boot and delete asks: to build a statement takes SQLAlchemy longer than to run it.
+_KNOWN = sa.select(_c.instance_uuid).where(_c.instance_uuid == sa.bindparam("server"))
+_NOTE = placement_consumers.insert()
+_FORGET = placement_consumers.delete().where(_c.instance_uuid == sa.bindparam("server"))
+_ENTITLED = Rows(_living(), instances.c.uuid)

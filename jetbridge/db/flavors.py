@@ -18,6 +18,16 @@ from jetbridge.errors import Conflict, NotFound
 from jetbridge.model.flavor import Flavor
 
 _t = flavors.c
+_x = flavor_extra_specs.c
+
+# Built once, for what every boot asks: to build a statement takes SQLAlchemy longer than to run it.
+_ONE = sa.select(flavors).where(_t.flavorid == sa.bindparam("of"))
+_SPECS = (
+    sa.select(_x.flavor_id, _x.key, _x.value)
+    .where(_x.flavor_id.in_(sa.bindparam("ids", expanding=True)))
+    .order_by(_x.key)
+)
+
 _SORT_KEYS: dict[str, sa.Column[Any]] = {
     "flavorid": _t.flavorid,
     "id": _t.id,
@@ -68,10 +78,8 @@ def _refuse_taken(conn: Connection, column: sa.Column[Any], value: str, what: st
 
 def get(conn: Connection, flavorid: str, *, project_id: str | None = None) -> Flavor:
     """``project_id``: only what this project may see (None: everything). Raises ``NotFound``."""
-    query = sa.select(flavors).where(_t.flavorid == flavorid)
-    if project_id is not None:
-        query = query.where(_visible_to(project_id))
-    row = conn.execute(query).first()
+    query = _ONE if project_id is None else _ONE.where(_visible_to(project_id))
+    row = conn.execute(query, {"of": flavorid}).first()
     if row is None:
         raise NotFound(noun="Flavor", key=flavorid)
     return _flavor(row, _specs(conn, [row.id]).get(row.id, {}))
@@ -188,10 +196,8 @@ def _store_specs(conn: Connection, flavor_id: int, specs: Mapping[str, str]) -> 
 
 def _specs(conn: Connection, flavor_ids: Sequence[int]) -> dict[int, dict[str, str]]:
     found: dict[int, dict[str, str]] = {}
-    table = flavor_extra_specs
     for ids in batches(flavor_ids):
-        query = sa.select(table.c.flavor_id, table.c.key, table.c.value).where(table.c.flavor_id.in_(ids))
-        for row in conn.execute(query.order_by(table.c.key)):
+        for row in conn.execute(_SPECS, {"ids": list(ids)}):
             found.setdefault(row.flavor_id, {})[row.key] = row.value
     return found
 

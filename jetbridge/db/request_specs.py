@@ -24,15 +24,13 @@ from jetbridge.pci.request import requests_from_json, requests_to_json
 
 _t = request_specs.c
 
+_INSERT = request_specs.insert()
 _SPECS = Rows(sa.select(_t.instance_uuid, _t.spec), _t.instance_uuid)
 
 
 def create(conn: Connection, spec: RequestSpec, *, now: datetime | None = None) -> None:
-    conn.execute(
-        request_specs.insert().values(
-            instance_uuid=spec.instance_uuid, spec=canonical(to_json(spec)), created_at=now or utcnow()
-        )
-    )
+    row = {"instance_uuid": spec.instance_uuid, "spec": canonical(to_json(spec)), "created_at": now or utcnow()}
+    conn.execute(_INSERT, row)
 
 
 def save(conn: Connection, spec: RequestSpec, *, now: datetime | None = None) -> None:

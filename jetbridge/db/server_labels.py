@@ -15,6 +15,7 @@ _m = instance_metadata.c
 
 _METADATA = Rows(sa.select(_m.instance_uuid, _m.key, _m.value).order_by(_m.key), _m.instance_uuid)
 _TAGS = Rows(sa.select(tags.c.resource_id, tags.c.tag).order_by(tags.c.tag), tags.c.resource_id)
+_NO_TAGS = tags.delete().where(tags.c.resource_id == sa.bindparam("server"))
 
 
 def metadata_of(conn: Connection, uuids: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -49,7 +50,7 @@ def tags_of(conn: Connection, uuids: Sequence[str]) -> dict[str, tuple[str, ...]
 
 
 def replace_tags(conn: Connection, uuid: str, values: Iterable[str]) -> None:
-    conn.execute(tags.delete().where(tags.c.resource_id == uuid))
+    conn.execute(_NO_TAGS, {"server": uuid})
     rows = [{"resource_id": uuid, "tag": tag} for tag in dict.fromkeys(values)]
     if rows:
         conn.execute(tags.insert(), rows)

@@ -72,50 +72,48 @@ def create(
     """Store a new server (``server.id`` is ignored) with what it asked for, its metadata and tags. ``keypair`` is kept as it was when
     the server was made: {"name", "public_key", "type", "fingerprint"}."""
     flavor = server.flavor
-    result = conn.execute(
-        instances.insert().values(
-            uuid=server.uuid,
-            display_name=server.display_name,
-            display_description=server.display_description,
-            hostname=server.hostname,
-            project_id=server.project_id,
-            user_id=server.user_id,
-            vm_state=server.vm_state.value,
-            task_state=None if server.task_state is None else server.task_state.value,
-            power_state=int(server.power_state),
-            image_ref=server.image_ref,
-            host=server.host,
-            node=server.node,
-            compute_node_id=server.compute_node_id,
-            flavorid=flavor.flavorid,
-            vcpus=flavor.vcpus,
-            memory_mb=flavor.memory_mb,
-            root_gb=flavor.root_gb,
-            ephemeral_gb=flavor.ephemeral_gb,
-            swap_mb=flavor.swap_mb,
-            key_name=server.key_name,
-            user_data=server.user_data,
-            config_drive=server.config_drive,
-            availability_zone=server.availability_zone,
-            reservation_id=server.reservation_id,
-            launch_index=server.launch_index,
-            locked=server.locked,
-            locked_reason=server.locked_reason,
-            request_id=server.request_id,
-            launched_at=server.launched_at,
-            deleted=0,
-            created_at=server.created_at,
-        )
-    )
-    conn.execute(
-        instance_extra.insert().values(
-            instance_uuid=server.uuid,
-            pci_requests=requests_to_text(pci_requests),
-            numa_topology=topology_to_text(numa_topology),
-            flavor=canonical(flavor_to_json(flavor)),
-            keypair=None if keypair is None else canonical(dict(keypair)),
-        )
-    )
+    row = {
+        "uuid": server.uuid,
+        "display_name": server.display_name,
+        "display_description": server.display_description,
+        "hostname": server.hostname,
+        "project_id": server.project_id,
+        "user_id": server.user_id,
+        "vm_state": server.vm_state.value,
+        "task_state": None if server.task_state is None else server.task_state.value,
+        "power_state": int(server.power_state),
+        "image_ref": server.image_ref,
+        "host": server.host,
+        "node": server.node,
+        "compute_node_id": server.compute_node_id,
+        "flavorid": flavor.flavorid,
+        "vcpus": flavor.vcpus,
+        "memory_mb": flavor.memory_mb,
+        "root_gb": flavor.root_gb,
+        "ephemeral_gb": flavor.ephemeral_gb,
+        "swap_mb": flavor.swap_mb,
+        "key_name": server.key_name,
+        "user_data": server.user_data,
+        "config_drive": server.config_drive,
+        "availability_zone": server.availability_zone,
+        "reservation_id": server.reservation_id,
+        "launch_index": server.launch_index,
+        "locked": server.locked,
+        "locked_reason": server.locked_reason,
+        "request_id": server.request_id,
+        "launched_at": server.launched_at,
+        "deleted": 0,
+        "created_at": server.created_at,
+    }
+    extra = {
+        "instance_uuid": server.uuid,
+        "pci_requests": requests_to_text(pci_requests),
+        "numa_topology": topology_to_text(numa_topology),
+        "flavor": canonical(flavor_to_json(flavor)),
+        "keypair": None if keypair is None else canonical(dict(keypair)),
+    }
+    result = conn.execute(_INSERT, row)
+    conn.execute(_INSERT_EXTRA, extra)
     interfaces.add(conn, server.uuid, server.networks, now=server.created_at)
     if server.metadata:
         server_labels.set_metadata(conn, server.uuid, server.metadata)
@@ -148,9 +146,9 @@ def get_many(conn: Connection, uuids: Iterable[str]) -> dict[str, Server]:
     """Those of the given living servers that exist. What a writer gets stays as it is until it commits."""
     found: dict[str, Server] = {}
     wanted = list(dict.fromkeys(uuids))
+    query = _many(held=is_writer(conn))
     for batch in batches(wanted):
-        query = _select(held=is_writer(conn)).where(_t.uuid.in_(batch), _t.deleted == 0)
-        found.update((server.uuid, server) for server in _load(conn, query))
+        found.update((server.uuid, server) for server in _load(conn, query, {"uuids": list(batch)}))
     return {uuid: found[uuid] for uuid in wanted if uuid in found}
 
 
@@ -159,13 +157,7 @@ def waiting(conn: Connection, uuids: Iterable[str]) -> frozenset[str]:
     found: set[str] = set()
     wanted = list(dict.fromkeys(uuids))
     for batch in batches(wanted):
-        query = sa.select(_t.uuid).where(
-            _t.uuid.in_(batch),
-            _t.deleted == 0,
-            _t.compute_node_id.is_(None),
-            _t.vm_state != VmState.ERROR.value,
-        )
-        found.update(conn.execute(query).scalars())
+        found.update(conn.execute(_WAITING, {"uuids": list(batch)}).scalars())
     return frozenset(found)
 
 
@@ -179,7 +171,7 @@ def by_name(conn: Connection, name: str, *, project_id: str | None = None) -> tu
 
 def of_host(conn: Connection, host: str) -> tuple[Server, ...]:
     """Living servers placed on a host."""
-    return _load(conn, _select().where(_t.host == host, _t.deleted == 0).order_by(_t.id))
+    return _load(conn, _OF_HOST, {"on": host})
 
 
 def of_node(conn: Connection, compute_node_id: int) -> tuple[Server, ...]:
@@ -231,12 +223,11 @@ def update(
 ) -> bool:
     """Change a living server in one statement, only if its states are among the expected ones (None: any). Answers whether it
     matched: False also when it doesn't exist."""
-    query = instances.update().where(_t.uuid == uuid, _t.deleted == 0)
-    if expected_task_states is not None:
-        query = query.where(in_task_states(expected_task_states))
-    if expected_vm_states is not None:
-        query = query.where(_t.vm_state.in_(sorted(state.value for state in expected_vm_states)))
-    return conn.execute(query.values(updated_at=now or utcnow(), **changes)).rowcount == 1
+    query = _change(
+        None if expected_task_states is None else frozenset(expected_task_states),
+        None if expected_vm_states is None else frozenset(expected_vm_states),
+    )
+    return conn.execute(query, {"of": uuid, "updated_at": now or utcnow(), **changes}).rowcount == 1
 
 
 def set_task_state(
@@ -267,18 +258,7 @@ def soft_delete(conn: Connection, uuid: str, *, now: datetime | None = None) -> 
     """The server is gone: row kept with ``deleted = id``, its tags and NICs dropped, its unfinished actions ended. The host's row must have been
     locked before, since its usage ends here. Answers whether there was a living one."""
     at = now or utcnow()
-    query = instances.update().where(_t.uuid == uuid, _t.deleted == 0)
-    gone = conn.execute(
-        query.values(
-            deleted=_t.id,
-            deleted_at=at,
-            updated_at=at,
-            terminated_at=sa.func.coalesce(_t.terminated_at, sa.literal(at, sa.DateTime())),
-            vm_state=VmState.DELETED.value,
-            task_state=None,
-            power_state=int(PowerState.NOSTATE),
-        )
-    )
+    gone = conn.execute(_SOFT_DELETE, {"of": uuid, "at": at})
     server_labels.replace_tags(conn, uuid, ())
     interfaces.forget(conn, uuid)
     actions.finish_all(conn, uuid, now=at)
@@ -291,9 +271,7 @@ def pci_requests(conn: Connection, uuid: str) -> tuple[PciRequest, ...]:
 
 
 def set_pci_requests(conn: Connection, uuid: str, requests: Sequence[PciRequest]) -> None:
-    conn.execute(
-        instance_extra.update().where(_x.instance_uuid == uuid).values(pci_requests=requests_to_text(requests))
-    )
+    conn.execute(_CHANGE_EXTRA, {"of": uuid, "pci_requests": requests_to_text(requests)})
 
 
 def numa_topology(conn: Connection, uuid: str) -> GuestTopology | None:
@@ -302,9 +280,7 @@ def numa_topology(conn: Connection, uuid: str) -> GuestTopology | None:
 
 
 def set_numa_topology(conn: Connection, uuid: str, topology: GuestTopology | None) -> None:
-    conn.execute(
-        instance_extra.update().where(_x.instance_uuid == uuid).values(numa_topology=topology_to_text(topology))
-    )
+    conn.execute(_CHANGE_EXTRA, {"of": uuid, "numa_topology": topology_to_text(topology)})
 
 
 def keypair(conn: Connection, uuid: str) -> dict[str, str] | None:
@@ -314,7 +290,7 @@ def keypair(conn: Connection, uuid: str) -> dict[str, str] | None:
 
 
 def _extra(conn: Connection, uuid: str) -> Row[Any]:
-    row = conn.execute(sa.select(instance_extra).where(_x.instance_uuid == uuid)).first()
+    row = conn.execute(_EXTRA, {"uuid": uuid}).first()
     if row is None:
         raise ServerNotFound(server=uuid)
     return row
@@ -327,8 +303,49 @@ def _select(*, held: bool = False) -> Select[Any]:
     return query.with_for_update(of=instances) if held else query
 
 
-# Built once, for what every boot and every poll asks: to build a statement takes SQLAlchemy longer than to run it.
+# Built once, for what every boot and every poll asks: to build a statement takes SQLAlchemy longer than to run it. What an insert or an
+# update sets is known by the names of the values it is run with.
+_INSERT = instances.insert()
+_INSERT_EXTRA = instance_extra.insert()
+_CHANGE_EXTRA = instance_extra.update().where(_x.instance_uuid == sa.bindparam("of"))
+_EXTRA = sa.select(instance_extra).where(_x.instance_uuid == sa.bindparam("uuid"))
 _STATES = sa.select(_t.vm_state, _t.task_state).where(_t.uuid == sa.bindparam("uuid"), _t.deleted == 0)
+_OF_HOST = _select().where(_t.host == sa.bindparam("on"), _t.deleted == 0).order_by(_t.id)
+_WAITING = sa.select(_t.uuid).where(
+    _t.uuid.in_(sa.bindparam("uuids", expanding=True)),
+    _t.deleted == 0,
+    _t.compute_node_id.is_(None),
+    _t.vm_state != VmState.ERROR.value,
+)
+_AT: sa.BindParameter[datetime] = sa.bindparam("at", type_=sa.DateTime())
+_SOFT_DELETE = (
+    instances.update()
+    .where(_t.uuid == sa.bindparam("of"), _t.deleted == 0)
+    .values(
+        deleted=_t.id,
+        deleted_at=_AT,
+        updated_at=_AT,
+        terminated_at=sa.func.coalesce(_t.terminated_at, _AT),
+        vm_state=VmState.DELETED.value,
+        task_state=None,
+        power_state=int(PowerState.NOSTATE),
+    )
+)
+
+
+@cache
+def _many(*, held: bool) -> Select[Any]:
+    return _select(held=held).where(_t.uuid.in_(sa.bindparam("uuids", expanding=True)), _t.deleted == 0)
+
+
+@cache
+def _change(task_states: frozenset[TaskState | None] | None, vm_states: frozenset[VmState] | None) -> sa.Update:
+    query = instances.update().where(_t.uuid == sa.bindparam("of"), _t.deleted == 0)
+    if task_states is not None:
+        query = query.where(in_task_states(task_states))
+    if vm_states is not None:
+        query = query.where(_t.vm_state.in_(sorted(state.value for state in vm_states)))
+    return query
 
 
 @cache
@@ -339,7 +356,7 @@ def _one(*, held: bool, of_project: bool, deleted_too: bool) -> Select[Any]:
     return query if deleted_too else query.where(_t.deleted == 0)
 
 
-def _load(conn: Connection, query: Select[Any], values: Mapping[str, str] | None = None) -> tuple[Server, ...]:
+def _load(conn: Connection, query: Select[Any], values: Mapping[str, object] | None = None) -> tuple[Server, ...]:
     rows = conn.execute(query, values or {}).all()
     uuids = [row.uuid for row in rows]
     metadata = server_labels.metadata_of(conn, uuids)

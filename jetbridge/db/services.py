@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from jetbridge.db.batches import narrowed
+from jetbridge.db.batches import Rows
 from jetbridge.db.clock import utcnow
 from jetbridge.db.tables import services
 from jetbridge.errors import NotFound
@@ -97,8 +97,7 @@ def listing(conn: Connection, *, binary: str | None = None, host: str | None = N
 
 def computes(conn: Connection, hosts: Collection[str] | None = None) -> dict[str, Service]:
     """The agents by host, of the given hosts (None: of all)."""
-    query = sa.select(services).where(_t.binary == COMPUTE, _t.deleted == 0).order_by(_t.id)
-    found = conn.execute(narrowed(query, _t.host, hosts))
+    found = conn.execute(_COMPUTES) if hosts is None else _COMPUTES_OF.among(conn, sorted(hosts))
     return {row.host: _service(row) for row in found if hosts is None or row.host in hosts}
 
 
@@ -123,9 +122,7 @@ class Census:
 
 
 def census(conn: Connection, binary: str, silent_since: datetime) -> Census:
-    unwell = sa.func.sum(sa.case((_is_unwell(silent_since), 1), else_=0))
-    query = sa.select(sa.func.count(), sa.func.max(_t.id), unwell).where(_t.binary == binary, _t.deleted == 0)
-    count, newest, sick = conn.execute(query).one()
+    count, newest, sick = conn.execute(_CENSUS, {"kind": binary, "since": silent_since}).one()
     return Census(count, newest or 0, int(sick or 0))
 
 
@@ -135,8 +132,18 @@ def hosts_of(conn: Connection, binary: str) -> frozenset[str]:
     return frozenset(conn.execute(query).scalars())
 
 
-def _is_unwell(silent_since: datetime) -> sa.ColumnElement[bool]:
+def _is_unwell(silent_since: datetime | sa.BindParameter[datetime]) -> sa.ColumnElement[bool]:
     return sa.or_(_t.disabled, _t.forced_down, _t.last_seen_up.is_(None), _t.last_seen_up < silent_since)
+
+
+# Built once, for what every poll and every pass of the scheduler asks: to build a statement takes SQLAlchemy longer than to run it.
+_COMPUTES = sa.select(services).where(_t.binary == COMPUTE, _t.deleted == 0).order_by(_t.id)
+_COMPUTES_OF = Rows(_COMPUTES, _t.host)
+_CENSUS = sa.select(
+    sa.func.count(),
+    sa.func.max(_t.id),
+    sa.func.sum(sa.case((_is_unwell(sa.bindparam("since", type_=sa.DateTime())), 1), else_=0)),
+).where(_t.binary == sa.bindparam("kind"), _t.deleted == 0)
 
 
 def get(conn: Connection, key: str | int) -> Service:

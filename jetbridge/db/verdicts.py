@@ -18,6 +18,10 @@ from jetbridge.reasons import Reason
 
 _t = verdicts.c
 
+# Built once, for what every pass of the scheduler asks: to build a statement takes SQLAlchemy longer than to run it.
+_KEEP = verdicts.insert()
+_OF_SERVER = sa.select(verdicts).where(_t.instance_uuid == sa.bindparam("server")).order_by(_t.id)
+
 
 @dataclass(frozen=True)
 class StoredVerdict:
@@ -55,13 +59,12 @@ def store(
         for group in groups
     ]
     if rows:
-        conn.execute(verdicts.insert(), rows)
+        conn.execute(_KEEP, rows)
 
 
 def of_server(conn: Connection, instance_uuid: str) -> tuple[StoredVerdict, ...]:
     """In the order they were made."""
-    query = sa.select(verdicts).where(_t.instance_uuid == instance_uuid).order_by(_t.id)
-    return tuple(_stored(row) for row in conn.execute(query))
+    return tuple(_stored(row) for row in conn.execute(_OF_SERVER, {"server": instance_uuid}))
 
 
 def purge(conn: Connection, older_than: datetime) -> int:
