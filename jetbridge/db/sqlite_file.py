@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +13,8 @@ from sqlalchemy.engine import Engine
 
 from jetbridge.db.connect import BUSY_TIMEOUT_MS
 from jetbridge.errors import DatabaseUnusable
+
+logger = logging.getLogger(__name__)
 
 
 def prepare(path: Path) -> bool:
@@ -26,6 +29,17 @@ def prepare(path: Path) -> bool:
     except (sqlite3.DatabaseError, OSError) as error:
         raise DatabaseUnusable(url=path, reason=error) from error
     return int(tables) == 0
+
+
+def fold(path: Path) -> None:
+    """Nobody has the file open any more: what its log still holds goes into it, so that the file alone can be copied, or replaced by an
+    older one: SQLite would take a log that is left beside it for that one's."""
+    if not path.exists():
+        return
+    try:
+        prepare(path)
+    except DatabaseUnusable as error:  # nothing is lost: whoever opens it next reads the log
+        logger.warning("The log beside %s stays: %s", path, error.message)
 
 
 def tune_engine(engine: Engine) -> None:

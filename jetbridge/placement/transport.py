@@ -57,7 +57,7 @@ class Answer:
         path = str(response.request.path_url).partition("?")[0]
         try:
             body = response.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             body = None
         return cls(url, f"{response.request.method} {path}", response.status_code, response.text, body)
 
@@ -155,9 +155,9 @@ def error_of(answer: Answer) -> tuple[str, str]:
     """The code of an error and its sentence, of an answer in Placement's form or in none."""
     try:
         error: Mapping[str, Any] = answer.body["errors"][0]
-    except (LookupError, TypeError):
+        return str(error.get("code", "")), " ".join(str(error.get("detail", "")).split())
+    except (LookupError, TypeError, AttributeError):
         return "", answer.text.strip()[:300]
-    return str(error.get("code", "")), " ".join(str(error.get("detail", "")).split())
 
 
 def detail_of(answer: Answer) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from jetbridge.config.settings import Settings
-from jetbridge.db.sqlite_file import prepare
+from jetbridge.db.sqlite_file import fold, prepare
 from jetbridge.errors import DatabaseUnusable, JetbridgeError
 from jetbridge.service.http import bound, reachable_at
 from jetbridge.service.placement_config import ChildConfig
@@ -93,6 +93,7 @@ class EmbeddedPlacement:
             if child.wait(STOP_SECONDS) is None:
                 child.kill()
             self._watcher.join()
+            fold(Path(self._config.database))
         self._socket.close()
 
     def _watch(self) -> None:

@@ -107,7 +107,13 @@ def _revision(database: Database, connection: Connection, scripts: ScriptDirecto
             url=database.shown_url,
             reason=f"it holds tables of another program ({_some(tables)}) and is left alone; give Jetbridge a database of its own",
         )
-    revision = MigrationContext.configure(connection).get_current_revision()
+    revisions = MigrationContext.configure(connection).get_current_heads()
+    if len(revisions) > 1:
+        raise DatabaseUnusable(
+            url=database.shown_url,
+            reason=f"it is at several revisions at once ({some(revisions)} in {VERSION_TABLE}) and is left alone; restore a copy of it",
+        )
+    revision = revisions[0] if revisions else None
     ours = metadata.tables.keys() & tables
     if revision is None and not ours:
         return None

@@ -118,6 +118,17 @@ def test_the_tables_of_another_program_are_left_alone(empty: Database, statement
     assert contents(empty) == before
 
 
+def test_a_database_at_two_revisions_is_left_alone(database: Database) -> None:
+    """Two copies were mixed, or somebody wrote by hand."""
+    ran(database, "INSERT INTO alembic_version VALUES ('0009')")
+    try:
+        for act in (database.upgrade, database.check_schema):
+            with pytest.raises(DatabaseUnusable, match=rf"several revisions at once \(0009, {HEAD} in alembic_version"):
+                act()
+    finally:
+        ran(database, "DELETE FROM alembic_version WHERE version_num = '0009'")
+
+
 def test_a_first_upgrade_that_was_interrupted_is_told_from_another_programs_tables(empty: Database) -> None:
     ran(empty, VERSION, "CREATE TABLE builds (id INTEGER)")
     with pytest.raises(DatabaseUnusable, match=r"first upgrade was interrupted.*drop and create"):

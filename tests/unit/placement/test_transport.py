@@ -10,24 +10,24 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from jetbridge.config.settings import Settings
-from jetbridge.errors import PlacementUnavailable
+from jetbridge.errors import PlacementRefused, PlacementUnavailable
 from jetbridge.placement.client import PlacementClient
 from jetbridge.placement.session import placement_adapter
 from jetbridge.placement.transport import Transport
 
-Answering = Callable[[bytes], str]
+Answering = Callable[..., str]
 
 
 @pytest.fixture
 def answering() -> Iterator[Answering]:
-    """``answering(body)``: the URL of a server that answers everything with 200 and that."""
+    """``answering(body, status)``: the URL of a server that answers everything with those."""
     with ExitStack() as stack:
 
-        def start(body: bytes) -> str:
+        def start(body: bytes, status: int = 200) -> str:
             class Door(BaseHTTPRequestHandler):
                 def do_GET(self) -> None:
                     self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                    self.send_response(200)
+                    self.send_response(status)
                     self.send_header("Content-Length", str(len(body)))
                     self.end_headers()
                     self.wfile.write(body)
@@ -67,7 +67,7 @@ def test_what_can_not_be_asked_is_named(options: dict[str, str]) -> None:
     assert options["endpoint_override"] in refused.value.message
 
 
-@pytest.mark.parametrize("body", [b"<html>\n<h1>Welcome</h1>", b"[]", b""])
+@pytest.mark.parametrize("body", [b"<html>\n<h1>Welcome</h1>", b"[]", b"", b"[" * 100_000])
 def test_what_is_no_placement_is_told_as_that(answering: Answering, body: bytes) -> None:
     url = answering(body)
     with pytest.raises(PlacementUnavailable, match="what answers there is no Placement") as refused:
@@ -115,3 +115,10 @@ def test_what_is_wrong_further_in_is_told_too(answering: Answering, body: bytes,
     with pytest.raises(PlacementUnavailable) as refused:
         client(endpoint_override=answering(body)).providers()
     assert f"its answer to GET /resource_providers {told}" in refused.value.message
+
+
+@pytest.mark.parametrize("body", [b'{"errors": ["no"]}', b'{"errors": [null]}', b'{"errors": {}}', b"[" * 100_000])
+def test_an_error_in_no_form_of_placements_is_told_as_it_came(answering: Answering, body: bytes) -> None:
+    with pytest.raises(PlacementRefused) as refused:
+        client(endpoint_override=answering(body, 400)).providers()
+    assert body.decode()[:300] in refused.value.message
