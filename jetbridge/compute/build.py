@@ -60,7 +60,7 @@ def _release(build: BuildContext) -> None:
 
 
 def _attach_accelerators(build: BuildContext) -> BuildContext:
-    attach_accelerators(build.host, build.context, build.server, lambda: _check_wanted(build))
+    attach_accelerators(build.host, build.context, build.server, lambda: _check_still_wanted(build))
     return build
 
 
@@ -180,7 +180,6 @@ def build_server(host: AgentHost, context: RequestContext, build: Build, selecti
             BUILD_STEPS,
             start,
             record=lambda step: _record(host, build, step),
-            may_go_on=_check_wanted,
             observe=host.observe,
         )
     except StepFailed as failed:
@@ -224,18 +223,29 @@ def _begin(host: AgentHost, context: RequestContext, build: Build) -> tuple[bool
 
 
 def _record(host: AgentHost, build: Build, step: str) -> None:
-    if not host.database.write(lambda conn: builds.set_step(conn, build.id, step, now=host.now())):
-        raise BuildAborted(server=build.instance_uuid, reason="its build was declared dead")
+    """In one transaction with the question whether anybody still wants the server."""
+    uuid = build.instance_uuid
+
+    def write(conn: Connection) -> None:
+        _check_wanted(conn, uuid)
+        if not builds.set_step(conn, build.id, step, now=host.now()):
+            raise BuildAborted(server=uuid, reason="its build was declared dead")
+
+    host.database.write(write)
 
 
-def _check_wanted(build: BuildContext) -> None:
+def _check_still_wanted(build: BuildContext) -> None:
     with build.host.database.read() as conn:
-        try:
-            unwanted = _why_unwanted(*servers.states(conn, build.server.uuid))
-        except ServerNotFound:
-            unwanted = "it was deleted"
+        _check_wanted(conn, build.server.uuid)
+
+
+def _check_wanted(conn: Connection, uuid: str) -> None:
+    try:
+        unwanted = _why_unwanted(*servers.states(conn, uuid))
+    except ServerNotFound:
+        unwanted = "it was deleted"
     if unwanted is not None:
-        raise BuildAborted(server=build.server.uuid, reason=unwanted)
+        raise BuildAborted(server=uuid, reason=unwanted)
 
 
 def _why_unwanted(vm_state: VmState, task_state: TaskState | None) -> str | None:

@@ -69,19 +69,16 @@ def run_steps(
     context: C,
     *,
     record: Callable[[str], None],
-    may_go_on: Callable[[C], None] = lambda context: None,
     observe: Observer = nobody,
 ) -> C:
     """Do ``steps`` in order and return the last context.
 
-    ``may_go_on`` is asked before each step and stops the run by raising. ``record`` writes the step's name down
-    durably before the step changes anything. Whatever fails, the steps begun are undone in reverse and
-    ``StepFailed`` is raised.
+    ``record`` writes the step's name down durably before the step changes anything, or stops the run by raising: the step is not
+    begun then. Whatever fails, the steps begun are undone in reverse and ``StepFailed`` is raised.
     """
     begun: list[Step[C]] = []
     for step in steps:
         try:
-            may_go_on(context)
             observe(step.name, Moment.BEFORE_RECORD)
             record(step.name)
             begun.append(step)

@@ -74,18 +74,6 @@ def test_a_step_whose_record_fails_changes_nothing_and_is_not_undone() -> None:
     assert failed.value.step == "b"
 
 
-def test_being_stopped_between_steps_undoes_what_was_begun() -> None:
-    log: Log = []
-
-    def may_go_on(seen: Log) -> None:
-        if "do a" in seen:
-            raise RuntimeError("the server is being deleted")
-
-    with pytest.raises(StepFailed, match="being deleted"):
-        run_steps([step("a"), step("b")], log, record=lambda name: None, may_go_on=may_go_on)
-    assert log == ["do a", "undo a"]
-
-
 def test_the_context_a_step_returns_is_what_later_steps_and_undos_see() -> None:
     seen: list[int] = []
 
