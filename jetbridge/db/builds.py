@@ -224,7 +224,7 @@ def _while_running(
     conn: Connection, build_id: int, now: datetime | None, *conditions: sa.ColumnElement[bool], **values: Any
 ) -> bool:
     at = now or utcnow()
-    query = _RUNNING.where(*conditions)
+    query = _RUNNING.where(*conditions) if conditions else _RUNNING
     return conn.execute(query, {"build": build_id, "heartbeat": at, "updated_at": at, **values}).rowcount == 1
 
 
