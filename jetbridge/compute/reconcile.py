@@ -86,11 +86,11 @@ def reconcile(host: AgentHost, *, gone_owners: Collection[str] = (), starting: b
 
 def _is_idle(host: AgentHost, node: ComputeNode) -> bool:
     """Nobody has anything of the host in any ledger, so there is nothing to compare: most hosts of a fleet that starts are so, and one
-    question tells it. Domains first, as in ``_look``."""
-    if host.connection.domains():
-        return False
+    question tells it. Tables first: a dead build has its answer whether the hypervisor lists its domains or not."""
     with host.database.read() as conn:
-        return hosts.holds_nothing(conn, node)
+        if not hosts.holds_nothing(conn, node):
+            return False
+    return not host.connection.domains()
 
 
 def _look(host: AgentHost, node_id: int) -> _Ledgers:

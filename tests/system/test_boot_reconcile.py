@@ -276,6 +276,18 @@ def test_a_dead_build_is_left_as_it_is_while_its_host_cant_be_seen_f24(launch: L
     check_at_rest(cloud)
 
 
+def test_a_dead_build_is_answered_though_the_domains_cant_be_listed(launch: Launch) -> None:
+    cloud = launch(fleet(host("h1", [gpu(1)])))
+    server_id = boot(cloud)
+    cloud.change("UPDATE instances SET vm_state = 'building', task_state = 'spawning', launched_at = NULL")
+    cloud.change(
+        "UPDATE builds SET state = 'running', step = 'start', owner = 'gone', heartbeat = '2020-01-01 00:00:00.000000'"
+    )
+    cloud.reload(fleet(host("h1", [gpu(1)], simulate={"fail": {"domains": {"error": "is stuck"}}})))
+    cloud.update_resources("h1")
+    assert "stopped in step start" in cloud.wait(server_id, "ERROR")["fault"]["message"]
+
+
 @pytest.mark.parametrize("stops", [True, False], ids=["its guest can be stopped", "its guest runs on"])
 def test_a_build_without_a_record_gives_nothing_of_a_guest_that_runs_to_others(launch: Launch, stops: bool) -> None:
     cloud = launch(fleet(host("h1", [gpu(1)])))
