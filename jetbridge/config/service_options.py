@@ -16,8 +16,18 @@ AUTH_TYPE = (
 )
 
 
+class _AnyName(dict[str, str]):
+    def __missing__(self, name: str) -> str:
+        return name
+
+
 class ServiceUrl(types.String):
-    """The URL of a service, kept as text once it is known to be one that can be asked."""
+    """The URL of a service, kept as text once it is known to be one that can be asked. ``filled_in``: keystoneauth fills in names that
+    are written as ``%(project_id)s``."""
+
+    def __init__(self, *, filled_in: bool = False) -> None:
+        super().__init__()
+        self._filled_in = filled_in
 
     def __call__(self, value: str) -> str:
         try:
@@ -27,6 +37,13 @@ class ServiceUrl(types.String):
             known = False
         if not known or re.search(r"\s", value):
             raise ValueError("not the URL of a service: http:// or https://, a host, and a port unless it is 80 or 443")
+        if self._filled_in:
+            try:
+                value % _AnyName()
+            except (TypeError, ValueError) as error:
+                raise ValueError(
+                    "a % begins a name to fill in, such as %(project_id)s: write %% for one that is meant"
+                ) from error
         return value
 
 
@@ -40,7 +57,9 @@ def service_settings(
         return Setting(group, f"{group}_{option.dest}", option, expects)
 
     return (
-        setting(cfg.Opt("endpoint_override", type=ServiceUrl(), help=endpoint), f"a URL such as {example}"),
+        setting(
+            cfg.Opt("endpoint_override", type=ServiceUrl(filled_in=True), help=endpoint), f"a URL such as {example}"
+        ),
         setting(
             cfg.StrOpt("auth_type", choices=["none", "http_basic", "password"], help=auth_type),
             "none, http_basic or password",

@@ -122,6 +122,12 @@ def _revision(database: Database, connection: Connection, scripts: ScriptDirecto
     except CommandError:
         known = False
     if revision is None and ours and not tables - metadata.tables.keys() - {VERSION_TABLE}:
+        if any(_has_rows(connection, name) for name in ours):
+            raise DatabaseUnusable(
+                url=database.shown_url,
+                reason=f"it holds data of Jetbridge, but {VERSION_TABLE} has no revision any more, so that nobody knows what it needs; put back that"
+                " table from a copy of the database",
+            )
         raise _Interrupted(
             url=database.shown_url,
             reason="its first upgrade was interrupted and nothing can be in it yet; drop and create the database, then upgrade again",
@@ -135,6 +141,10 @@ def _revision(database: Database, connection: Connection, scripts: ScriptDirecto
             ),
         )
     return revision
+
+
+def _has_rows(connection: Connection, table: str) -> bool:
+    return connection.execute(sa.select(sa.literal(1)).select_from(sa.table(table)).limit(1)).first() is not None
 
 
 def _some(tables: set[str]) -> str:

@@ -135,6 +135,14 @@ def test_a_first_upgrade_that_was_interrupted_is_told_from_another_programs_tabl
         empty.upgrade()
 
 
+def test_nobody_is_told_to_drop_a_database_that_holds_something(database: Database) -> None:
+    database.write(lambda conn: flavors.create(conn, flavor("a")))
+    ran(database, "DELETE FROM alembic_version")
+    for act in (database.upgrade, database.check_schema):
+        with pytest.raises(DatabaseUnusable, match="holds data of Jetbridge, but alembic_version has no revision"):
+            act()
+
+
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"], indirect=True)
 def test_rights_that_are_missing_are_told(empty: Database, server: Any) -> None:
     name = empty.url.database

@@ -114,12 +114,25 @@ def test_an_address_that_nobody_can_ask_is_refused(tmp_path: Path, group: str, n
         "http://[2001:db8::1]:8778",
         "http://192.0.2.7:6666/v2",
         "http://a_b.example:9696/v2.0/%(project_id)s",
+        "http://a/100%%",
     ],
 )
 def test_an_address_that_can_be_asked_is_taken_as_it_is(tmp_path: Path, value: str) -> None:
     path = tmp_path / "jetbridge.conf"
     path.write_text(f"[cyborg]\nendpoint_override = {value}\n")
     assert load_settings([path]).settings.cyborg_endpoint_override == value
+
+
+@pytest.mark.parametrize("value", ["http://[fe80::1%25eth0]:1", "http://a/100%", "http://a/%d"])
+def test_a_percent_sign_that_the_client_would_stumble_over_is_refused(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "jetbridge.conf"
+    path.write_text(f"[placement]\nendpoint_override = {value}\n")
+    with pytest.raises(
+        InvalidConfiguration, match=r"\[placement\]endpoint_override = .*: write %% for one that is meant"
+    ):
+        load_settings([path])
+    path.write_text(f"[placement]\nauth_url = {value}\n")
+    load_settings([path])  # nothing is filled in there
 
 
 def test_a_file_that_is_missing_or_no_text_is_refused(tmp_path: Path) -> None:
