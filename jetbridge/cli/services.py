@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jetbridge.cli.options import StateDir, state_dir_or_default
-from jetbridge.cli.up import DEFAULT_PORT, PLACEMENT_PORT, parse_port, stop_signal
+from jetbridge.cli.stop_signal import StopSignal
+from jetbridge.cli.up import DEFAULT_PORT, PLACEMENT_PORT, parse_port
 
 if TYPE_CHECKING:
     from jetbridge.config.fleet import Fleet
@@ -48,7 +49,7 @@ def api(
 
       jetbridge api --config-file /etc/jetbridge/jetbridge.conf
     """
-    stop = stop_signal()
+    stop = StopSignal()
     from jetbridge.service.api import ApiProcess
 
     settings, loaded = _load(config_file, fleet)
@@ -64,7 +65,7 @@ def conductor(config_file: ConfigFile = None, fleet: FleetFile = None, state_dir
 
       jetbridge conductor --config-file /etc/jetbridge/jetbridge.conf
     """
-    stop = stop_signal()
+    stop = StopSignal()
     from jetbridge.service.conductor import ConductorProcess
 
     settings, loaded = _load(config_file, fleet)
@@ -80,7 +81,7 @@ def scheduler(config_file: ConfigFile = None, fleet: FleetFile = None, state_dir
 
       jetbridge scheduler --config-file /etc/jetbridge/jetbridge.conf
     """
-    stop = stop_signal()
+    stop = StopSignal()
     from jetbridge.service.scheduler import SchedulerProcess
 
     settings, loaded = _load(config_file, fleet)
@@ -110,7 +111,7 @@ def compute(
 
       jetbridge compute --config-file jetbridge.conf --fleet fleet.yaml --host 'gpu0*'
     """
-    stop = stop_signal()
+    stop = StopSignal()
     from jetbridge.service.compute import ComputeProcess
 
     settings, loaded = _load(config_file, fleet)
@@ -142,7 +143,7 @@ def placement(
 
       jetbridge placement --state-dir /var/lib/jetbridge
     """
-    stop = stop_signal()
+    stop = StopSignal()
     from jetbridge.service.placement_process import PlacementProcess
 
     settings, _ = _load(config_file, None)
@@ -160,7 +161,7 @@ def _load(config_file: list[Path] | None, fleet: Path | None) -> tuple[Settings,
     return loaded.settings, load_fleet(fleet) if fleet else None
 
 
-def _serve(process: Process, stop: threading.Event) -> None:
+def _serve(process: Process, stop: StopSignal) -> None:
     from jetbridge.cli.output import log_warnings_shown
 
     with log_warnings_shown(f"the logs in {process.state.path}"):

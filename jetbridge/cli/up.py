@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import gc
 import shlex
-import signal
-import threading
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
 
 from jetbridge.cli.options import ConfigFile, DatabaseUrl, StateDir, state_dir_or_default
+from jetbridge.cli.stop_signal import StopSignal
 from jetbridge.reasons import counted
 
 DEFAULT_PORT = 8774
@@ -76,7 +74,7 @@ def up(
       jetbridge up --config-file jetbridge.conf --listen 0.0.0.0
     """
     # Signals first: one that comes while the service starts must stop it as cleanly as later ones.
-    stop = stop_signal()
+    stop = StopSignal()
     from jetbridge.cli.configuration import settings_of
     from jetbridge.cli.output import log_warnings_shown, note
     from jetbridge.config.fleet import load_fleet
@@ -112,17 +110,3 @@ def stopping(builds: int) -> str:
     if not builds:
         return "stopping"
     return f"stopping: waiting for {counted(builds, 'build')} (at most {DRAIN_SECONDS:g} s)"
-
-
-def stop_signal() -> threading.Event:
-    """Set by the first SIGTERM or SIGINT; a second one ends the process the hard way."""
-    stop = threading.Event()
-
-    def asked(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    signal.signal(signal.SIGTERM, asked)
-    signal.signal(signal.SIGINT, asked)
-    return stop

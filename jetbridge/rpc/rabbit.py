@@ -42,6 +42,8 @@ SEND_SECONDS = 40.0
 ANSWER_SECONDS = 20.0
 POLL_SECONDS = 0.1
 DECLARE_SECONDS = 60.0
+STOP_SECONDS = 10.0
+"""A stop ends, whatever the thread that receives is caught in: RabbitMQ gives what it had to others once the process is gone."""
 REMEMBERED = 10_000
 
 _OPTIONS: Mapping[str, object] = {
@@ -140,7 +142,10 @@ class _Held:
 class Receiver:
     """Receives for as many queues as wanted. ``deliver`` takes a message quickly: it runs in the one thread there is."""
 
-    def __init__(self, transport: Any, lines: Lines, deliver: Callable[[Delivery], None]) -> None:
+    def __init__(
+        self, transport: Any, lines: Lines, deliver: Callable[[Delivery], None], *, stop_seconds: float = STOP_SECONDS
+    ) -> None:
+        self._stop_seconds = stop_seconds
         self._driver = transport._driver
         self._lines = lines
         self._deliver = deliver
@@ -197,14 +202,17 @@ class Receiver:
             for consumer in list(self._connection._consumers):
                 self._cancel(consumer.queue_name)
 
-        self._ordered(cancel_all)
+        self._ordered(cancel_all, self._stop_seconds)
 
     def stop(self) -> None:
         """Everything that was finished is acknowledged; what wasn't goes back."""
         if self._thread is None:
             return
         self._ending.set()
-        self._thread.join()
+        self._thread.join(self._stop_seconds)
+        if self._thread.is_alive():
+            logger.warning("The thread that receives messages does not end: left behind, with what it had taken")
+            return
         with contextlib.suppress(Exception):
             self._context.close()
 
@@ -230,7 +238,7 @@ class Receiver:
                 return
             order()
 
-    def _ordered(self, order: Callable[[], None]) -> None:
+    def _ordered(self, order: Callable[[], None], seconds: float = DECLARE_SECONDS) -> None:
         """Have the thread of the connection do it: connections aren't for several threads."""
         done: Future[None] = Future()
 
@@ -244,9 +252,9 @@ class Receiver:
 
         self._orders.put(obey)
         try:
-            done.result(DECLARE_SECONDS)
+            done.result(seconds)
         except TimeoutError as error:
-            raise ServiceUnavailable(reason=f"RabbitMQ did not answer within {DECLARE_SECONDS:g} s") from error
+            raise ServiceUnavailable(reason=f"RabbitMQ did not answer within {seconds:g} s") from error
 
     def _cancel(self, name: str) -> None:
         connection = self._connection

@@ -19,6 +19,7 @@ from jetbridge.errors import InvalidConfiguration, MessageTimeout, ServiceUnavai
 from jetbridge.model.context import RequestContext
 from jetbridge.rpc.bus import Payload
 from jetbridge.rpc.oslo import OsloBus
+from jetbridge.rpc.rabbit import Receiver, open_transport
 from jetbridge.rpc.tls import Tls
 from tests.servers.certificates import Certificates
 from tests.servers.rabbitmq import RabbitNode, free_port
@@ -249,6 +250,22 @@ def test_a_stop_right_after_a_start_ends(rabbit: RabbitNode) -> None:
         stopping.join(WAIT)
         assert not stopping.is_alive()
     rabbit.forget(*QUEUES[:1])
+
+
+def test_a_stop_ends_though_the_thread_that_receives_is_caught_in_something(
+    rabbit: RabbitNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    transport, lines = open_transport(rabbit.url)
+    receiver, go = Receiver(transport, lines, lambda delivery: None, stop_seconds=0.3), threading.Event()
+    receiver.start()
+    receiver._orders.put(lambda: go.wait(WAIT) and None)
+    begun = time.monotonic()
+    with pytest.raises(ServiceUnavailable, match=r"did not answer within 0\.3 s"):
+        receiver.pause()
+    receiver.stop()
+    assert time.monotonic() - begun < WAIT / 2
+    assert "The thread that receives messages does not end" in caplog.text
+    go.set()
 
 
 def test_a_rabbitmq_that_somebody_else_signed_is_refused(rabbit: RabbitNode, tmp_path: Path) -> None:

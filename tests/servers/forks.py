@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import os
 import shutil
 import signal
@@ -18,6 +19,9 @@ from pathlib import Path
 
 LENGTH = struct.Struct("!I")
 """Comes before the text that a child gets, and with it the three files that it gets."""
+
+WHERE = signal.SIGUSR2
+"""Has a child say where each of its threads is."""
 
 Run = Callable[[socket.socket, str, list[int]], None]
 """What a child does with the connection of whom asked, the text, and the three files. It ends with it."""
@@ -58,6 +62,7 @@ def be_command(
     ends is told at the connection, in place of the code of an exit."""
     code = 1
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    faulthandler.register(WHERE, file=2)  # to its stderr, as that will be
     try:
         for number, file in enumerate(files):
             os.dup2(file, number)

@@ -10,12 +10,13 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TextIO
 
-from tests.servers.forks import LENGTH, Run, ask, be_command, serve, start
+from tests.servers.forks import LENGTH, WHERE, Run, ask, be_command, serve, start
 
 
 class ForkedService:
@@ -23,6 +24,7 @@ class ForkedService:
 
     def __init__(self, words: Sequence[str], environment: Mapping[str, str], folder: Path, stderr: Path) -> None:
         self.words = tuple(words)
+        self._stderr = stderr
         self.returncode: int | None = None
         output, ours = os.pipe()[::-1]
         text = json.dumps([list(words), dict(environment), str(folder)])
@@ -33,10 +35,15 @@ class ForkedService:
         (self.pid,) = LENGTH.unpack(self._connection.recv(LENGTH.size, socket.MSG_WAITALL))
 
     def wait(self, seconds: float | None = None) -> int:
-        """Raises ``TimeoutError``."""
+        """Raises ``TimeoutError``, with what the process says of itself and of where its threads are."""
         if self.returncode is None:
             self._connection.settimeout(seconds)
-            answer = self._connection.recv(LENGTH.size, socket.MSG_WAITALL)
+            try:
+                answer = self._connection.recv(LENGTH.size, socket.MSG_WAITALL)
+            except TimeoutError:
+                self.send_signal(WHERE)
+                time.sleep(1)
+                raise TimeoutError(f"jetbridge {' '.join(self.words)}: {self._stderr.read_text()}") from None
             self._connection.close()
             # Who is killed ends without a word.
             self.returncode = LENGTH.unpack(answer)[0] if answer else -signal.SIGKILL
