@@ -216,7 +216,7 @@ def dying_handler(folder: Path, step: str) -> Cloud:
             died.append(name)
             raise Broken
 
-    cloud = Cloud(folder, Settings(service_down_time=2, report_interval=1, update_resources_interval=1))
+    cloud = Cloud(folder, Settings(service_down_time=6, report_interval=1, update_resources_interval=1))
     cloud.write_fleet(fleet(host("h1", [gpu(1)])))
     cloud.start(observe)
     return cloud
