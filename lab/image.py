@@ -26,10 +26,17 @@ _LEFT_OUT = ("config-*", "idlelib", "lib2to3", "site-packages", "test", "tkinter
 
 def environment() -> Path:
     """An image with ``root``, which lies above what L1 sees of /, and ``venv``. Built when packages of either kind changed."""
-    site = next((PROJECT / ".venv/lib").glob("python*/site-packages"))
-    packages = "\n".join(sorted(path.name for path in site.iterdir()))
-    inputs = fingerprint([Path("/var/lib/dpkg/status"), Path(__file__)], sys.version, packages)
+    inputs = fingerprint(
+        [Path("/var/lib/dpkg/status"), Path(__file__)], sys.version, *environment_facts(PROJECT / ".venv")
+    )
     return built("environment", inputs, _build_environment) / "image"
+
+
+def environment_facts(venv: Path) -> tuple[str, str]:
+    """What tells one virtual environment from another. Its place is among it: each of its commands begins with the path of its
+    interpreter, so that those of a project that was copied or moved with its ``.lab`` would be found missing in L1."""
+    site = next((venv / "lib").glob("python*/site-packages"))
+    return str(venv), "\n".join(sorted(path.name for path in site.iterdir()))
 
 
 def _build_environment(folder: Path) -> None:

@@ -127,7 +127,8 @@ class Cloud:
             )
 
         def ready() -> bool | None:
-            code, said = self.machine.attempt(f"cat {OUTPUT}; kill -0 $(cat {self._pid_file})")
+            # First whether it lives: what a process says with its last breath would come after an output that was read before.
+            code, said = self.machine.attempt(f"kill -0 $(cat {self._pid_file}); code=$?; cat {OUTPUT}; exit $code")
             if re.search("^ready http", said, re.MULTILINE):
                 return True
             assert code == 0, f"jetbridge up ended: {said}"
