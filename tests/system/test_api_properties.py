@@ -151,7 +151,7 @@ def test_whatever_is_done_by_the_api_the_ledgers_hold(request: pytest.FixtureReq
     run_state_machine_as_test(
         Api,
         settings=settings(
-            max_examples=150 if long else 2,
+            max_examples=60 if long else 2,
             stateful_step_count=30 if long else 12,
             derandomize=not long,
             deadline=None,
