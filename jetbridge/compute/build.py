@@ -162,6 +162,8 @@ BUILD_STEPS: tuple[Step[BuildContext], ...] = (
     Step("allocate", _allocate),  # its undo is the claim's, after the guest is gone
     Step("activate", _activate),
 )
+FIRST = BUILD_STEPS[0].name
+"""Recorded with the beginning of the build; whether anybody still wants the server is asked by the claim that it is."""
 
 
 def build_server(host: AgentHost, context: RequestContext, build: Build, selection: Selection) -> None:
@@ -171,7 +173,7 @@ def build_server(host: AgentHost, context: RequestContext, build: Build, selecti
     if server is None:
         logger.info("Build %d of server %s is over already", build.id, uuid, extra=about(context, uuid))
         if begun:
-            _give_back(host, context, build, selection, "aborted", "it was deleted", BUILD_STEPS[0].name)
+            _give_back(host, context, build, selection, "aborted", "it was deleted", FIRST)
         return
     logger.info("Building server %s on host %s", uuid, host.name, extra=about(context, uuid))
     start = BuildContext(host, context, server, selection, build.id)
@@ -180,6 +182,7 @@ def build_server(host: AgentHost, context: RequestContext, build: Build, selecti
             BUILD_STEPS,
             start,
             record=lambda step: _record(host, build, step),
+            recorded=FIRST,
             observe=host.observe,
         )
     except StepFailed as failed:
@@ -209,7 +212,7 @@ def _begin(host: AgentHost, context: RequestContext, build: Build) -> tuple[bool
     def write(conn: Connection) -> tuple[bool, Server | None]:
         # With its first step: from here on the build is this host's to end, whatever happens to this process.
         # A conductor that waited too long for this may be taking the build away at this moment: one of the two gets it.
-        if not builds.begin(conn, build.id, host.name, host.owner, BUILD_STEPS[0].name, now=host.now()):
+        if not builds.begin(conn, build.id, host.name, host.owner, FIRST, now=host.now()):
             return False, None
         try:
             server = servers.get(conn, build.instance_uuid)

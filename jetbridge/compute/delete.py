@@ -112,7 +112,8 @@ def delete_server(host: AgentHost, context: RequestContext, server: Server, comp
             run_steps(
                 DELETE_STEPS,
                 DeleteContext(host, context, server, compute_node_id),
-                record=lambda step: None if step == first else _record(host, build.id, step),  # ``start`` did the first
+                record=lambda step: _record(host, build.id, step),
+                recorded=first,
                 observe=host.observe,
             )
     except StepFailed as failed:

@@ -195,7 +195,13 @@ def attach_interface(host: AgentHost, context: RequestContext, server: Server, w
     nic, request, build = _note_attach(host, server, chosen)
     start = NicContext(host, context, server, nic, request)
     try:
-        run_steps(ATTACH_STEPS, start, record=lambda step: _record(host, build, step), observe=host.observe)
+        run_steps(
+            ATTACH_STEPS,
+            start,
+            record=lambda step: _record(host, build, step),
+            recorded=ATTACH_STEPS[0].name,
+            observe=host.observe,
+        )
     except StepFailed as failed:
         reason = str(failed)
         host.database.write(lambda conn: builds.fail(conn, build, reason, now=host.now()))
@@ -214,7 +220,13 @@ def detach_interface(host: AgentHost, context: RequestContext, server: Server, p
     nic, build = _note_detach(host, server, port_id)
     work = NicContext(host, context, server, nic)
     try:
-        run_steps(DETACH_STEPS, work, record=lambda step: _record(host, build, step), observe=host.observe)
+        run_steps(
+            DETACH_STEPS,
+            work,
+            record=lambda step: _record(host, build, step),
+            recorded=DETACH_STEPS[0].name,
+            observe=host.observe,
+        )
     except StepFailed as failed:
         reason, stays = str(failed), failed.step == DETACH_STEPS[0].name
 

@@ -69,18 +69,21 @@ def run_steps(
     context: C,
     *,
     record: Callable[[str], None],
+    recorded: str | None = None,
     observe: Observer = nobody,
 ) -> C:
     """Do ``steps`` in order and return the last context.
 
     ``record`` writes the step's name down durably before the step changes anything, or stops the run by raising: the step is not
-    begun then. Whatever fails, the steps begun are undone in reverse and ``StepFailed`` is raised.
+    begun then. ``recorded`` is the step that the caller wrote down itself, together with what it began with. Whatever fails, the steps
+    begun are undone in reverse and ``StepFailed`` is raised.
     """
     begun: list[Step[C]] = []
     for step in steps:
         try:
             observe(step.name, Moment.BEFORE_RECORD)
-            record(step.name)
+            if step.name != recorded:
+                record(step.name)
             begun.append(step)
             observe(step.name, Moment.RECORDED)
             context = step.do(context)

@@ -34,6 +34,24 @@ def test_all_steps_run_in_order_and_each_is_recorded_before_its_change() -> None
     assert log == ["record a", "do a", "record b", "do b"]
 
 
+def test_what_the_caller_recorded_is_not_recorded_again_and_undone_as_the_others() -> None:
+    log: Log = []
+    moments: list[tuple[str, Moment]] = []
+    with pytest.raises(StepFailed):
+        run_steps(
+            [step("a", fails=True), step("b")],
+            log,
+            record=lambda name: log.append(f"record {name}"),
+            recorded="a",
+            observe=lambda name, moment: moments.append((name, moment)),
+        )
+    assert log == ["do a", "undo a"]
+    assert moments == [("a", Moment.BEFORE_RECORD), ("a", Moment.RECORDED)], "it can die as in every other step"
+    log.clear()
+    run_steps([step("a"), step("b")], log, record=lambda name: log.append(f"record {name}"), recorded="a")
+    assert log == ["do a", "record b", "do b"]
+
+
 def test_a_failure_undoes_the_failed_step_too_and_then_the_earlier_ones_in_reverse() -> None:
     log: Log = []
     with pytest.raises(StepFailed) as failed:
