@@ -21,7 +21,6 @@ from jetbridge.pci.device import Condition, PciDevice
 _t = accelerators.c
 _h = attach_handles.c
 
-# Built once: to build a statement takes SQLAlchemy longer than to run it.
 _ON_HOST = sa.select(_t.id).where(_t.compute_node_id == sa.bindparam("node")).limit(1)
 
 

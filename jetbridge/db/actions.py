@@ -17,7 +17,6 @@ from jetbridge.errors import NotFound
 _a = instance_actions.c
 _e = instance_actions_events.c
 
-# Built once, for what every boot and delete writes: to build a statement takes SQLAlchemy longer than to run it.
 _AT: sa.BindParameter[Any] = sa.bindparam("at")
 _ACTION_ID = sa.select(sa.func.max(_a.id)).where(
     _a.instance_uuid == sa.bindparam("server"), _a.request_id == sa.bindparam("request")

@@ -27,8 +27,8 @@ def narrowed(query: Select[Any], column: sa.Column[Any], ids: Collection[int] | 
 
 
 class Rows:
-    """The rows of ``query`` whose ``column`` is among some values. Made once for what is asked often: SQLAlchemy takes longer to build a
-    statement than to run it."""
+    """The rows of ``query`` whose ``column`` is among some values. Made once for what is asked often, as the statements at the head of the
+    other modules here are: SQLAlchemy takes longer to build a statement than to run it."""
 
     def __init__(self, query: Select[Any], column: sa.Column[Any]) -> None:
         self._one = query.where(column == sa.bindparam("wanted"))

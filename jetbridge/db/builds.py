@@ -18,7 +18,6 @@ from jetbridge.model.verdict import Selection
 
 _t = builds.c
 
-# Built once, for what every build and each of its steps writes: to build a statement takes SQLAlchemy longer than to run it.
 _AT: sa.BindParameter[Any] = sa.bindparam("at")
 _SET_STEP = (
     builds.update()

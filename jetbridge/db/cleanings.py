@@ -14,7 +14,6 @@ from jetbridge.db.tables_providers import device_cleanings
 
 _t = device_cleanings.c
 
-# Built once: to build a statement takes SQLAlchemy longer than to run it.
 _LAST = sa.select(device_cleanings).where(
     _t.id.in_(
         sa.select(sa.func.max(_t.id))

@@ -20,7 +20,6 @@ from jetbridge.numa.topology import GuestTopology, HostTopology
 _t = compute_nodes.c
 _i = instances.c
 
-# Built once, for what every claim and every pass of the scheduler asks: to build a statement takes SQLAlchemy longer than to run it.
 _THIS = _t.id == sa.bindparam("node")
 _NEXT_GENERATION = compute_nodes.update().where(_THIS, _t.deleted == 0).values(generation=_t.generation + 1)
 _GENERATION = sa.select(_t.generation).where(_THIS)

@@ -54,7 +54,6 @@ def _building() -> sa.Select[Any]:
     return sa.select(builds.c.instance_uuid).where(builds.c.state == "running", builds.c.kind == "build")
 
 
-# Built once, for what every boot and delete asks: to build a statement takes SQLAlchemy longer than to run it.
 _KNOWN = sa.select(_c.instance_uuid).where(_c.instance_uuid == sa.bindparam("server"))
 _NOTE = placement_consumers.insert()
 _FORGET = placement_consumers.delete().where(_c.instance_uuid == sa.bindparam("server"))

@@ -20,7 +20,6 @@ from jetbridge.model.flavor import Flavor
 _t = flavors.c
 _x = flavor_extra_specs.c
 
-# Built once, for what every boot asks: to build a statement takes SQLAlchemy longer than to run it.
 _ONE = sa.select(flavors).where(_t.flavorid == sa.bindparam("of"))
 _SPECS = (
     sa.select(_x.flavor_id, _x.key, _x.value)

@@ -26,7 +26,6 @@ NAMED = 5
 _NODE: sa.BindParameter[int] = sa.bindparam("node")
 _HOST: sa.BindParameter[str] = sa.bindparam("host")
 _taken = _devices.c
-# Built once: to build a statement takes SQLAlchemy longer than to run it.
 _IN_USE = sa.select(
     sa.or_(
         *(

@@ -13,7 +13,6 @@ from jetbridge.db.tables import compute_nodes, host_networks
 
 _t = host_networks.c
 
-# Built once: to build a statement takes SQLAlchemy longer than to run it.
 _OF_NODE = sa.select(_t.name, _t.kind).where(_t.compute_node_id == sa.bindparam("node")).order_by(_t.name)
 
 

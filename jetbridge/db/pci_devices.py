@@ -22,7 +22,6 @@ from jetbridge.pci.pool import Part, Pool, assembled
 
 _t = pci_devices.c
 
-# Built once, for what every claim asks: to build a statement takes SQLAlchemy longer than to run it.
 _OF_HOST = (
     sa.select(pci_devices).where(_t.compute_node_id == sa.bindparam("node"), _t.deleted == 0).order_by(_t.address)
 )

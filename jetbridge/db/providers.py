@@ -18,7 +18,6 @@ from jetbridge.db.tables_providers import placement_providers, provider_reports
 _p = placement_providers.c
 _r = provider_reports.c
 
-# Built once: to build a statement takes SQLAlchemy longer than to run it.
 _OF_NODE = sa.select(placement_providers).where(_p.compute_node_id == sa.bindparam("node")).order_by(_p.name)
 _REPORT = sa.select(provider_reports).where(_r.compute_node_id == sa.bindparam("node"))
 

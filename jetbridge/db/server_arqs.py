@@ -17,7 +17,6 @@ from jetbridge.model.accelerator import ServerArq
 
 _t = server_arqs.c
 
-# Built once: to build a statement takes SQLAlchemy longer than to run it.
 _OF_HOST = sa.select(server_arqs).where(_t.hostname == sa.bindparam("at")).order_by(_t.id)
 
 

@@ -303,8 +303,7 @@ def _select(*, held: bool = False) -> Select[Any]:
     return query.with_for_update(of=instances) if held else query
 
 
-# Built once, for what every boot and every poll asks: to build a statement takes SQLAlchemy longer than to run it. What an insert or an
-# update sets is known by the names of the values it is run with.
+# What an insert or an update sets is known by the names of the values it is run with.
 _INSERT = instances.insert()
 _INSERT_EXTRA = instance_extra.insert()
 _CHANGE_EXTRA = instance_extra.update().where(_x.instance_uuid == sa.bindparam("of"))

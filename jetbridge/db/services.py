@@ -136,7 +136,6 @@ def _is_unwell(silent_since: datetime | sa.BindParameter[datetime]) -> sa.Column
     return sa.or_(_t.disabled, _t.forced_down, _t.last_seen_up.is_(None), _t.last_seen_up < silent_since)
 
 
-# Built once, for what every poll and every pass of the scheduler asks: to build a statement takes SQLAlchemy longer than to run it.
 _COMPUTES = sa.select(services).where(_t.binary == COMPUTE, _t.deleted == 0).order_by(_t.id)
 _COMPUTES_OF = Rows(_COMPUTES, _t.host)
 _CENSUS = sa.select(

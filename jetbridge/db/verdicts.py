@@ -18,7 +18,6 @@ from jetbridge.reasons import Reason
 
 _t = verdicts.c
 
-# Built once, for what every pass of the scheduler asks: to build a statement takes SQLAlchemy longer than to run it.
 _KEEP = verdicts.insert()
 _OF_SERVER = sa.select(verdicts).where(_t.instance_uuid == sa.bindparam("server")).order_by(_t.id)
 

@@ -17,7 +17,6 @@ from jetbridge.mdev.values import Instance, Kind
 
 _t = vgpu_cards.c
 
-# Built once: to build a statement takes SQLAlchemy longer than to run it.
 _OF_NODE = sa.select(vgpu_cards).where(_t.compute_node_id == sa.bindparam("node")).order_by(_t.id)
 
 

@@ -17,7 +17,6 @@ from jetbridge.mdev.values import Kind, State, Vgpu
 
 _t = vgpus.c
 
-# Built once: to build a statement takes SQLAlchemy longer than to run it.
 _OF_NODE = sa.select(vgpus).where(_t.compute_node_id == sa.bindparam("node")).order_by(_t.parent, _t.uuid)
 _OF_SERVER = sa.select(vgpus).where(_t.instance_uuid == sa.bindparam("server")).order_by(_t.id)
 
