@@ -9,6 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
+from sqlalchemy.sql import Select
 
 from jetbridge.db import pci_devices
 from jetbridge.db.clock import utcnow
@@ -21,14 +22,22 @@ from jetbridge.pci.device import Condition, PciDevice
 _t = accelerators.c
 _h = attach_handles.c
 
-_ON_HOST = sa.select(_t.id).where(_t.compute_node_id == sa.bindparam("node")).limit(1)
+
+def _asking(*conditions: sa.ColumnElement[bool]) -> tuple[Select[Any], Select[Any]]:
+    """For the accelerators, and for the handles of these."""
+    ids = sa.select(_t.id).where(*conditions)
+    return (
+        sa.select(accelerators).where(*conditions).order_by(_t.hostname, _t.address),
+        sa.select(attach_handles).where(_h.accelerator_id.in_(ids)).order_by(_h.address, _h.position),
+    )
+
+
+_OF_HOST = _asking(_t.compute_node_id == sa.bindparam("node"))
 
 
 def of_host(conn: Connection, compute_node_id: int) -> tuple[Accelerator, ...]:
-    """By address. Most hosts have none, and every pass of an agent asks."""
-    if conn.execute(_ON_HOST, {"node": compute_node_id}).first() is None:
-        return ()
-    return _find(conn, _t.compute_node_id == compute_node_id)
+    """By address. Every pass of an agent asks."""
+    return _answered(conn, _OF_HOST, {"node": compute_node_id})
 
 
 def listing(
@@ -203,14 +212,20 @@ def _save_handle(conn: Connection, handle: AttachHandle, at: datetime) -> None:
         conn.execute(attach_handles.insert().values(uuid=handle.uuid, created_at=at, **values))
 
 
-def _find(conn: Connection, *conditions: Any) -> tuple[Accelerator, ...]:
-    rows = conn.execute(sa.select(accelerators).where(*conditions).order_by(_t.hostname, _t.address)).all()
+def _find(conn: Connection, *conditions: sa.ColumnElement[bool]) -> tuple[Accelerator, ...]:
+    return _answered(conn, _asking(*conditions), {})
+
+
+def _answered(
+    conn: Connection, asked: tuple[Select[Any], Select[Any]], values: Mapping[str, object]
+) -> tuple[Accelerator, ...]:
+    """What ``_asking`` asks for. Most hosts have no accelerators: then the handles aren't asked for."""
+    of_accelerators, of_handles = asked
+    rows = conn.execute(of_accelerators, values).all()
     if not rows:
         return ()
     handles: dict[int, list[AttachHandle]] = {}
-    ids = sa.select(_t.id).where(*conditions)
-    query = sa.select(attach_handles).where(_h.accelerator_id.in_(ids)).order_by(_h.address, _h.position)
-    for row in conn.execute(query):
+    for row in conn.execute(of_handles, values):
         handles.setdefault(row.accelerator_id, []).append(_handle(row))
     return tuple(_accelerator(row, tuple(handles.get(row.id, ()))) for row in rows)
 
