@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -53,7 +54,8 @@ def take_inventory(host: AgentHost, *, starting: bool = False) -> ComputeNode:
     """
     specs = host.specs.read()
     if starting:
-        _check_live_migratable(host, specs)
+        with suppress(HypervisorError):  # the probe tells
+            check_live_migratable(specs, host.connection.version)
     probe = probe_host(host)
     if starting and probe.reports is not None:
         check_owners(host, specs, probe.reports, [vgpu_claims(host)])
@@ -98,28 +100,19 @@ def probe_host(host: AgentHost) -> Probe:
         return Probe(node, names, None, error.message)
 
 
-def check_live_migratable(specs: Sequence[DeviceSpec], version: HypervisorVersion) -> None:
+def check_live_migratable(specs: Sequence[DeviceSpec], version: Callable[[], HypervisorVersion]) -> None:
     """Raises ``InvalidConfiguration`` when a line speaks of live migration and the hypervisor can't do it with devices, whether
-    the line says yes or no."""
-    if version.libvirt >= LIVE_MIGRATION_LIBVIRT and version.hypervisor >= LIVE_MIGRATION_QEMU:
+    the line says yes or no. ``version`` is asked only where there is such a line."""
+    spec = next((spec for spec in specs if spec.tags.get("live_migratable")), None)
+    if spec is None:
         return
-    for spec in specs:
-        if spec.tags.get("live_migratable"):
-            raise InvalidConfiguration(
-                reason=f"device_spec line {spec.position} {spec.text} has live_migratable, which needs libvirt "
-                f"{_dotted(LIVE_MIGRATION_LIBVIRT)} and QEMU {_dotted(LIVE_MIGRATION_QEMU)}; this host has libvirt "
-                f"{_dotted(version.libvirt)} and QEMU {_dotted(version.hypervisor)}: take it out, or upgrade the host"
-            )
-
-
-def _check_live_migratable(host: AgentHost, specs: Sequence[DeviceSpec]) -> None:
-    if not any(spec.tags.get("live_migratable") for spec in specs):
-        return
-    try:
-        version = host.connection.version()
-    except HypervisorError:
-        return  # the probe tells
-    check_live_migratable(specs, version)
+    has = version()
+    if has.libvirt < LIVE_MIGRATION_LIBVIRT or has.hypervisor < LIVE_MIGRATION_QEMU:
+        raise InvalidConfiguration(
+            reason=f"device_spec line {spec.position} {spec.text} has live_migratable, which needs libvirt "
+            f"{_dotted(LIVE_MIGRATION_LIBVIRT)} and QEMU {_dotted(LIVE_MIGRATION_QEMU)}; this host has libvirt "
+            f"{_dotted(has.libvirt)} and QEMU {_dotted(has.hypervisor)}: take it out, or upgrade the host"
+        )
 
 
 def _dotted(version: int) -> str:
