@@ -49,8 +49,8 @@ class Answer:
     url: str
     request: str
     status_code: int
-    text: str
     body: Any
+    response: Response = field(repr=False)
 
     @classmethod
     def of(cls, response: Response, url: str) -> Answer:
@@ -59,7 +59,7 @@ class Answer:
             body = response.json()
         except (ValueError, RecursionError):
             body = None
-        return cls(url, f"{response.request.method} {path}", response.status_code, response.text, body)
+        return cls(url, f"{response.request.method} {path}", response.status_code, body, response)
 
     def read(self, take: Callable[[Any], Taken]) -> Taken:
         """What ``take`` takes of the body. Raises ``PlacementUnavailable`` when it isn't there, or is of another form."""
@@ -77,6 +77,11 @@ class Answer:
 
     def not_understood(self, reason: str) -> PlacementUnavailable:
         return PlacementUnavailable(url=self.url, reason=f"what answers there is no Placement: {reason}")
+
+    @property
+    def text(self) -> str:
+        """For a refusal alone: where no encoding is named, all of it is read to guess one."""
+        return self.response.text
 
     @property
     def _start(self) -> str:
