@@ -22,13 +22,9 @@ def prepare(path: Path) -> bool:
     ``DatabaseUnusable``."""
     try:
         path.touch(mode=0o600)
-        with closing(sqlite3.connect(path)) as connection:
-            connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-            connection.execute("PRAGMA journal_mode = WAL")
-            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except (sqlite3.DatabaseError, OSError) as error:
+    except OSError as error:
         raise DatabaseUnusable(url=path, reason=error) from error
-    return int(tables) == 0
+    return _open_and_close(path) == 0
 
 
 def fold(path: Path) -> None:
@@ -37,9 +33,22 @@ def fold(path: Path) -> None:
     if not path.exists():
         return
     try:
-        prepare(path)
+        _open_and_close(path)
     except DatabaseUnusable as error:  # nothing is lost: whoever opens it next reads the log
         logger.warning("The log beside %s stays: %s", path, error.message)
+
+
+def _open_and_close(path: Path) -> int:
+    """Have the file write ahead, and count its tables. SQLite opens the log to read them, and whoever closes the file last folds it.
+    Raises ``DatabaseUnusable``."""
+    try:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+            connection.execute("PRAGMA journal_mode = WAL")
+            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except (sqlite3.DatabaseError, OSError) as error:
+        raise DatabaseUnusable(url=path, reason=error) from error
+    return int(tables)
 
 
 def tune_engine(engine: Engine) -> None:
