@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,17 @@ def processes(rabbit: RabbitNode) -> Iterator[Any]:
             return process
 
         yield start
+
+
+@contextmanager
+def caught(receiver: Receiver) -> Iterator[None]:
+    """Meanwhile its thread, which receives messages, is caught in something."""
+    go = threading.Event()
+    receiver._orders.put(lambda: go.wait(WAIT) and None)
+    try:
+        yield
+    finally:
+        go.set()
 
 
 def test_what_a_process_had_not_begun_when_it_stopped_goes_to_another(processes: Any) -> None:
@@ -236,16 +247,14 @@ def test_a_stop_right_after_a_start_ends(rabbit: RabbitNode) -> None:
     with ThreadPoolExecutor(1) as pool:
         bus = OsloBus(rabbit.url, pool)
         bus.start()
-        orders, go = bus._receiver._orders, threading.Event()
-        orders.put(lambda: go.wait(WAIT) and None)
         serving = threading.Thread(target=bus.serve, args=("conductor", {}), daemon=True)
         stopping = threading.Thread(target=bus.stop, daemon=True)
-        for number, thread in enumerate((serving, stopping), start=1):
-            thread.start()
-            end = time.monotonic() + WAIT
-            while orders.qsize() < number and time.monotonic() < end:
-                time.sleep(0.01)
-        go.set()
+        with caught(bus._receiver):
+            for number, thread in enumerate((serving, stopping), start=1):
+                thread.start()
+                end = time.monotonic() + WAIT
+                while bus._receiver._orders.qsize() < number and time.monotonic() < end:
+                    time.sleep(0.01)
         serving.join(WAIT)
         stopping.join(WAIT)
         assert not stopping.is_alive()
@@ -256,16 +265,15 @@ def test_a_stop_ends_though_the_thread_that_receives_is_caught_in_something(
     rabbit: RabbitNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     transport, lines = open_transport(rabbit.url)
-    receiver, go = Receiver(transport, lines, lambda delivery: None, stop_seconds=0.3), threading.Event()
+    receiver = Receiver(transport, lines, lambda delivery: None, stop_seconds=0.3)
     receiver.start()
-    receiver._orders.put(lambda: go.wait(WAIT) and None)
-    begun = time.monotonic()
-    with pytest.raises(ServiceUnavailable, match=r"did not answer within 0\.3 s"):
-        receiver.pause()
-    receiver.stop()
-    assert time.monotonic() - begun < WAIT / 2
+    with caught(receiver):
+        begun = time.monotonic()
+        with pytest.raises(ServiceUnavailable, match=r"did not answer within 0\.3 s"):
+            receiver.pause()
+        receiver.stop()
+        assert time.monotonic() - begun < WAIT / 2
     assert "The thread that receives messages does not end" in caplog.text
-    go.set()
 
 
 def test_a_rabbitmq_that_somebody_else_signed_is_refused(rabbit: RabbitNode, tmp_path: Path) -> None:
