@@ -218,7 +218,15 @@ def _begin(host: AgentHost, context: RequestContext, build: Build) -> tuple[bool
             server = servers.get(conn, build.instance_uuid)
         except ServerNotFound:
             return True, None
-        servers.set_task_state(conn, server.uuid, (TaskState.SCHEDULING, None), TaskState.SPAWNING, now=host.now())
+        # Not one that was given up meanwhile: the build ends at its first step, and nobody would take the task off it again.
+        servers.update(
+            conn,
+            server.uuid,
+            expected_vm_states=(VmState.BUILDING,),
+            expected_task_states=(TaskState.SCHEDULING, None),
+            task_state=TaskState.SPAWNING,
+            now=host.now(),
+        )
         actions.start_event(conn, server.uuid, context.request_id, EVENT, host=host.name, now=host.now())
         return True, server
 

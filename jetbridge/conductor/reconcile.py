@@ -67,7 +67,11 @@ def _fail(database: Database, uuid: str, build_id: int | None, why: str, now: Ca
     message = f"The build stopped in step {BEFORE_A_HOST}: {why}. Delete the server and create it again."
 
     def write(conn: Connection) -> bool:
-        server = servers.get_many(conn, [uuid]).get(uuid)
+        server = servers.get_many(conn, [uuid]).get(uuid)  # held until the end
+        if build_id is None and (
+            server is None or server.vm_state is not VmState.BUILDING or builds.running(conn, instance_uuid=uuid)
+        ):
+            return False  # a conductor began it since the look, and its host may even have ended it
         return server_failed(conn, context_of(server), uuid, build_id, message, EVENT, now())
 
     failed = database.write(write)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime, timedelta
 
 import pytest
 
+from jetbridge.conductor.manager import EVENT
+from jetbridge.conductor.outcome import start_builds
 from jetbridge.conductor.reconcile import reconcile_unplaced
 from jetbridge.db import actions, builds, faults, servers, tables
 from jetbridge.db.clock import utcnow
@@ -203,6 +206,36 @@ def test_what_a_living_process_works_on_is_left_alone(database: Database) -> Non
     database.write(lambda conn: builds.start(conn, scheduling, "alive"))
     assert reconcile_unplaced(database, now=utcnow, service_down_time=60) == 0
     assert stage.get(fresh).vm_state is stage.get(scheduling).vm_state is VmState.BUILDING
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["under way", "over"])
+def test_a_request_that_is_begun_after_the_look_for_lost_ones_is_not_lost(database: Database, ended: bool) -> None:
+    """It waited long in its queue, and the look at many others takes seconds."""
+    stage = Stage(database, [], [])
+    waiting = [stage.server(), stage.server()]
+
+    class Begun(logging.Handler):
+        """When the first was declared lost the other is begun."""
+
+        def emit(self, record: logging.LogRecord) -> None:
+            for server, build in start_builds(database, CONTEXT, waiting, "alive", utcnow(), EVENT).items():
+                if ended:
+                    database.write(lambda conn, build=build: builds.finish(conn, build.id))
+                    database.write(
+                        lambda conn, server=server: servers.update(
+                            conn, server, vm_state=VmState.ACTIVE, task_state=None
+                        )
+                    )
+
+    told, handler = logging.getLogger("jetbridge.conductor.reconcile"), Begun()
+    told.addHandler(handler)
+    try:
+        assert reconcile_unplaced(database, now=utcnow, service_down_time=60, starting=True) == 1
+    finally:
+        told.removeHandler(handler)
+    (begun,) = [server for server in waiting if stage.builds(server)]
+    assert stage.get(begun).vm_state is (VmState.ACTIVE if ended else VmState.BUILDING)
+    assert stage.get(begun).task_state is (None if ended else TaskState.SCHEDULING)
 
 
 def test_a_request_that_comes_twice_is_built_once(database: Database) -> None:
