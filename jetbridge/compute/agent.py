@@ -51,13 +51,15 @@ class ComputeAgent:
         of_process: Mapping[str, Handler] | None = None,
         sources: Sequence[ProviderSource] = (),
         reports: ReportQueue | None = None,
+        cleaning: Background | None = None,
     ) -> None:
         """``of_process``: what its process answers in the name of any of its hosts; ``sources``: the models whose devices are reported
-        to Placement; ``reports``: where reports queue up, the process's."""
+        to Placement; ``reports``: where reports queue up, the process's; ``cleaning``: where cleaners run."""
         self.host = host
         self._of_process = of_process or {}
         self.providers = ProviderReport(host, sources)
         self._background = background
+        self._cleaning = cleaning or background
         self._reports = reports or ReportQueue(background)
         self._waits = power.StopWaits()
         self._guard = threading.Lock()
@@ -122,7 +124,7 @@ class ComputeAgent:
 
     def _clean(self) -> None:
         """Start the cleaner for devices that were given back."""
-        cleaning.clean_waiting(self.host, self._background, self._cleaned)
+        cleaning.clean_waiting(self.host, self._cleaning, self._cleaned)
 
     def _cleaned(self) -> None:
         self._ask_report(self.providers.run)
@@ -291,9 +293,7 @@ class ComputeAgent:
         return {"functions": [function.to_json() for function in scan(documents, self.host.files)]}
 
     def _clean_device(self, context: RequestContext, payload: Payload) -> Payload:
-        state = cleaning.clean(
-            self.host, payload["address"], self._background, self._cleaned, by_hand=payload["by_hand"]
-        )
+        state = cleaning.clean(self.host, payload["address"], self._cleaning, self._cleaned, by_hand=payload["by_hand"])
         return {"state": state}
 
     # --- devices between two servers ---

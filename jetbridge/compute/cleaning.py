@@ -13,6 +13,7 @@ import shlex
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -34,18 +35,20 @@ MARK = "JETBRIDGE_CLEANING"
 """In the command's environment, and so in that of all it starts: by it they are found again."""
 NOT_WAITING = "not waiting"
 LAST_LINES = 20
+LOOK_SECONDS = 0.5
 LONGEST_OUTPUT = 4096
 READ_BACK = 4 * LONGEST_OUTPUT  # bytes: a character has four at most
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """``reason`` None: it succeeded."""
+    """``reason`` None: it succeeded. ``cut``: it was ended because its process stops, which says nothing of the device."""
 
     exit_code: int | None
     seconds: float
     output: str
     reason: str | None
+    cut: bool = False
 
 
 def clean_waiting(
@@ -122,8 +125,12 @@ def resume(host: AgentHost, gone_owners: Collection[str], *, starting: bool) -> 
         host.unwritten_cleanings.discard(each.id)
 
 
-def run_cleaner(command: str, address: str, timeout: float, mark: str) -> Outcome:
-    """Runs it to its end. Raises nothing: what goes wrong is the outcome. What it leaves running in the background is not waited for."""
+def run_cleaner(
+    command: str, address: str, timeout: float, mark: str, stopping: threading.Event | None = None
+) -> Outcome:
+    """Runs it to its end, or until ``stopping`` is set. Raises nothing: what goes wrong is the outcome. What it leaves running in the
+    background is not waited for."""
+    stopping = stopping or threading.Event()
     began = time.monotonic()
     # Not a pipe: that would be read until a daemon which the command started ends too.
     with tempfile.TemporaryFile() as output:
@@ -138,16 +145,29 @@ def run_cleaner(command: str, address: str, timeout: float, mark: str) -> Outcom
             )
         except (OSError, ValueError) as error:
             return Outcome(None, time.monotonic() - began, "", f"the cleaner {command!r} can't be run: {error}")
-        try:
-            process.wait(timeout)
+        cut = False
+        if _ended(process, timeout, stopping):
             reason = None if process.returncode == 0 else f"the cleaner ended with {_ending(process.returncode)}"
-        except subprocess.TimeoutExpired:
+        else:
+            cut = stopping.is_set()
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             _kill_marked(mark)
             process.wait()
-            reason = f"the cleaner had not ended after {timeout:g} s"
-        return Outcome(process.returncode, time.monotonic() - began, _tail(output), reason)
+            reason = "the service stops" if cut else f"the cleaner had not ended after {timeout:g} s"
+        return Outcome(process.returncode, time.monotonic() - began, _tail(output), reason, cut)
+
+
+def _ended(process: subprocess.Popen[bytes], timeout: float, stopping: threading.Event) -> bool:
+    end = time.monotonic() + timeout
+    while not stopping.is_set():
+        left = end - time.monotonic()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0, min(left, LOOK_SECONDS)))
+            return True
+        if left <= 0:
+            return False
+    return process.poll() is not None
 
 
 def _begin(
@@ -194,7 +214,15 @@ def _run(
     with host.database.read() as conn:
         mark = _mark(compute_nodes.get(conn, node_id).uuid, cleaning_id)
     logger.info("Cleaning device %s of host %s: %s", address, host.name, command)
-    outcome = run_cleaner(command, address, host.settings.pci_cleaner_timeout, mark)
+    outcome = run_cleaner(command, address, host.settings.pci_cleaner_timeout, mark, host.stopping)
+    if outcome.cut:
+        host.database.write(partial(cleanings.cut, cleaning_id=cleaning_id, now=host.now()))
+        logger.warning(
+            "The cleaning of device %s on host %s is cut off as the service stops: the next start runs it again",
+            address,
+            host.name,
+        )
+        return
 
     def write(conn: Connection) -> bool:
         compute_nodes.lock(conn, node_id)
@@ -265,7 +293,9 @@ def _ending(returncode: int) -> str:
 
 def _tail(output: BinaryIO) -> str:
     output.seek(max(0, output.seek(0, os.SEEK_END) - READ_BACK))
-    lines = output.read().decode(errors="replace").splitlines()
+    # A NUL, which wiping tools print, is no text for PostgreSQL: the end could not be written, and the device was cleaned again for ever.
+    text = output.read().decode(errors="replace").replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    lines = text.splitlines()
     return "\n".join(lines[-LAST_LINES:])[-LONGEST_OUTPUT:]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ class AgentHost:
     guest may take to power off before the plug is pulled; ``random``
     gives so many random bytes. ``observe`` watches every step (tests kill processes there). ``neutron`` None: networks and ports are
     our own. ``unwritten_cleanings``: cleanings of this process that ended, which the database couldn't be told.
+    ``stopping`` is set when the process stops: a cleaner, which may take minutes, is not waited for.
     """
 
     name: str
@@ -60,6 +62,7 @@ class AgentHost:
     locks: ServerLocks = field(default_factory=ServerLocks)
     neutron: Ports | None = None
     unwritten_cleanings: set[int] = field(default_factory=set)
+    stopping: threading.Event = field(default_factory=threading.Event)
 
     @cached_property
     def ports(self) -> Ports:

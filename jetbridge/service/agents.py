@@ -55,7 +55,9 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class AgentKit:
     """What all agents of a process share. ``hold`` makes a host this process's own, or raises. ``reporting`` runs the reports to Placement:
-    on the ``executor`` they would wait for hundreds of builds, and a host that was just added would get none of them."""
+    on the ``executor`` they would wait for hundreds of builds, and a host that was just added would get none of them. ``cleaning`` runs
+    the operator's cleaner: on the ``executor`` a few devices that take minutes would keep everything waiting, signs of life too.
+    ``stopping`` ends what runs there."""
 
     database: Database
     bus: Bus
@@ -71,6 +73,8 @@ class AgentKit:
     observe: Observer
     gone_owners: Callable[[], Collection[str]]
     reporting: Executor
+    cleaning: Executor
+    stopping: threading.Event
     hold: Callable[[str], None] = lambda name: None
     neutron: Ports | None = None
 
@@ -104,8 +108,10 @@ class AgentKit:
             locks=locks or ServerLocks(),
             neutron=self.neutron,
             unwritten_cleanings=self.unwritten_cleanings,
+            stopping=self.stopping,
         )
-        return ComputeAgent(host, self._background, of_process, SOURCES, self.reports)
+        cleaning = partial(_submit, self.cleaning)
+        return ComputeAgent(host, self._background, of_process, SOURCES, self.reports, cleaning)
 
     @cached_property
     def unwritten_cleanings(self) -> set[int]:

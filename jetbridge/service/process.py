@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import threading
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -176,6 +177,9 @@ class Process:
         self._undo.callback(self._executor.shutdown)
         self._reporting = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="report")
         self._undo.callback(self._reporting.shutdown)
+        self._cleaning = ThreadPoolExecutor(self.settings.workers, thread_name_prefix="clean")
+        self._stopping = threading.Event()
+        self._undo.callback(self._end_cleanings)
         self._undo.callback(self._withdraw)
         self._undo.callback(self._stop_agents)
         self.bus = make(self._executor)
@@ -209,6 +213,8 @@ class Process:
             observe=self._observe,
             gone_owners=self._gone_owners,
             reporting=self._reporting,
+            cleaning=self._cleaning,
+            stopping=self._stopping,
             hold=hold,
             neutron=self.neutron,
         )
@@ -277,6 +283,11 @@ class Process:
     def _stop_agents(self) -> None:
         if self.agents is not None:
             self.agents.stop()
+
+    def _end_cleanings(self) -> None:
+        """What has not begun is left to the next start, by its record."""
+        self._stopping.set()
+        self._cleaning.shutdown(cancel_futures=True)
 
     def _withdraw(self) -> None:
         self.database.write(lambda conn: services.withdraw(conn, self._owner))

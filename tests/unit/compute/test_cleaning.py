@@ -5,6 +5,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -200,6 +201,35 @@ def test_what_a_cleaner_leaves_in_the_background_is_not_waited_for(tmp_path: Pat
     assert (outcome.exit_code, outcome.reason) == (0, None)
     assert outcome.output.splitlines() == [str(number) for number in range(11, 31)]
     assert outcome.seconds < 10
+
+
+def test_what_a_cleaner_says_can_be_stored_anywhere(tmp_path: Path) -> None:
+    """PostgreSQL takes no NUL in a text: the device was cleaned again and again, for it could not be written that it was clean."""
+    outcome = run_cleaner(script(tmp_path, r"printf 'first bytes: \000\000\n'"), ADDRESS, 60, "of-a-wiping-tool")
+    assert (outcome.output, outcome.reason) == ("first bytes: \ufffd\ufffd", None)
+
+
+def test_a_cleaner_is_not_waited_for_when_the_service_stops(bench: MakeBench, tmp_path: Path) -> None:
+    """It says nothing of the device: the next start cleans it."""
+    made = given_back(bench, script(tmp_path, f"echo begun >> {tmp_path}/log; test -e {tmp_path}/quick || sleep 50"))
+    pool = Later()
+    cleaning.clean_waiting(made.host, pool, lambda: None)
+    thread = threading.Thread(target=pool.tasks.pop())
+    thread.start()
+    end = time.monotonic() + 30
+    while not (tmp_path / "log").exists():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    made.host.stopping.set()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert (last(made).state, condition(made)) == ("cut", Condition.CLEANING)
+    (tmp_path / "quick").touch()
+    started = replace(made.host, stopping=threading.Event())
+    cleaning.resume(started, (), starting=True)
+    cleaning.clean_waiting(started, now, lambda: None)
+    assert (last(made).state, condition(made)) == ("done", Condition.OK)
+    assert (tmp_path / "log").read_text() == "begun\nbegun\n"
 
 
 def test_of_a_cleaner_that_takes_too_long_nothing_is_left(tmp_path: Path) -> None:
