@@ -36,6 +36,13 @@ _FREE = sa.func.sum(
 )
 """How many of a group can be given out."""
 
+_SET_APART = sa.and_(
+    _t.status == Status.AVAILABLE.value,
+    _t.condition == Condition.OK.value,
+    sa.or_(*(_t.extra_info.contains(canonical({"one_time_use": mark})[1:-1]) for mark in ("used", "reserved"))),
+)
+"""Used, and kept by Placement until it is cleaned: the mark of ``placement/pci_tree.py``, in canonical JSON."""
+
 
 @dataclass(frozen=True)
 class ListedDevice:
@@ -248,12 +255,23 @@ def counts_by_status(
 
 
 def existing(conn: Connection) -> list[Existing]:
-    """How many devices of each kind there are on all hosts."""
-    kind = _t.vendor_id, _t.product_id, _t.dev_type
-    query = sa.select(*kind, sa.func.count(), _FREE).where(_t.deleted == 0).group_by(*kind)
+    """How many devices of each kind there are on all hosts; their resource class is as their line has it."""
+    kind = _t.vendor_id, _t.product_id, _t.dev_type, _t.resource_class
+    cleaning = sa.func.sum(sa.case((_t.condition == Condition.CLEANING.value, 1), else_=0))
+    apart = sa.func.sum(sa.case((_SET_APART, 1), else_=0))
+    query = sa.select(*kind, sa.func.count(), _FREE, cleaning, apart).where(_t.deleted == 0).group_by(*kind)
     return [
-        Existing(vendor_id, product_id, DeviceType(dev_type), devices, int(free))
-        for vendor_id, product_id, dev_type, devices, free in conn.execute(query)
+        Existing(
+            vendor_id,
+            product_id,
+            DeviceType(dev_type),
+            devices,
+            int(free) - int(reserved),
+            int(waiting),
+            int(reserved),
+            resource_class,
+        )
+        for vendor_id, product_id, dev_type, resource_class, devices, free, waiting, reserved in conn.execute(query)
     ]
 
 

@@ -59,6 +59,10 @@ def _too_few(situation: Situation, candidates: Candidates, wanted: str) -> Reaso
     if not candidates:
         return _reason("pci.count", situation, candidates, (), "the host has no free device", None)
     found = total(candidates)
+    of_class = _class_alone(situation.request)
+    if of_class is not None:  # which class a device has, only Placement knows
+        text = f"the host has {_devices(found, 'free')} of any resource class, {count} of {of_class} wanted for {name}"
+        return _reason("pci.count", situation, candidates, (), text, None)
     text = f"{_devices(found, 'free')} {_verb(found, 'match')} {name} ({wanted}), {count} wanted"
     return _reason("pci.count", situation, candidates, (), text, None)
 
@@ -111,7 +115,11 @@ def taken(situation: Situation, before: Candidates, after: Candidates) -> Reason
 
 def allowed(situation: Situation, before: Candidates, after: Candidates) -> Reason:
     count = total(before)
-    text = f"{_devices(count)} {_verb(count, 'match')} {label(situation.request)}, {total(after)} of them {_is(total(after))} free in Placement"
+    of_class = _class_alone(situation.request)
+    if of_class is None:
+        text = f"{_devices(count)} {_verb(count, 'match')} {label(situation.request)}, {total(after)} of them {_is(total(after))} free in Placement"
+    else:
+        text = f"{_devices(total(after))} of {of_class} {_is(total(after))} free in Placement, {situation.request.count} wanted for {label(situation.request)}"
     if situation.apart:
         text += ", each of another provider as group_policy isolate asks"
     hint = (
@@ -193,6 +201,8 @@ def _nearest_miss(situation: Situation, before: Candidates, after: Candidates) -
 def _single_misses(request: PciRequest, candidate: Candidate) -> set[tuple[str, str | None, str | None]]:
     misses = set()
     for alternative in request.spec:
+        if alternative.get("resource_class"):
+            continue  # a pool doesn't tell its class: the device may be of another
         wrong = mismatches(candidate.pool, alternative, from_port=request.from_port)
         untyped = request.from_port and "dev_type" not in alternative
         if untyped and candidate.pool.dev_type in (DeviceType.PF, DeviceType.VDPA):
@@ -225,6 +235,14 @@ def _described(alternative: Properties) -> str:
     hidden = NOT_COMPARED | {"vendor_id", "product_id", "dev_type"}
     words += [f"{name}={value or 'none'}" for name, value in sorted(alternative.items()) if name not in hidden]
     return " ".join(words) or "any device"
+
+
+def _class_alone(request: PciRequest) -> str | None:
+    """The resource class of an alias that has nothing else to know its devices by."""
+    for alternative in request.spec:
+        if alternative.get("resource_class") and not alternative.keys() - NOT_COMPARED:
+            return alternative["resource_class"]
+    return None
 
 
 def _reason(

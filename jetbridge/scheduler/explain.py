@@ -16,7 +16,7 @@ MOST_CHARACTERS = 1200
 OTHER_DEVICES = "pci.properties"
 """The rule that refuses hosts whose devices are of other kinds."""
 
-TOO_FEW = (OTHER_DEVICES, "pci.count")
+TOO_FEW = (OTHER_DEVICES, "pci.count", "placement.eligible")
 """The rules that refuse hosts without enough free devices of the kind."""
 
 _Told = tuple[Reason, int]

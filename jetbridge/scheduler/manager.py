@@ -19,6 +19,7 @@ from jetbridge.model.request_spec import RequestSpec
 from jetbridge.model.verdict import Selection
 from jetbridge.pci.existing import Existing
 from jetbridge.placement.client import PlacementClient
+from jetbridge.placement.names import resource_class_name
 from jetbridge.reasons import Reason
 from jetbridge.rpc.bus import Handler, Payload
 from jetbridge.scheduler.cards import Card, cards_of
@@ -139,7 +140,11 @@ class SchedulerManager:
 
     def _existing(self) -> Sequence[Existing]:
         with self._database.read() as conn:
-            return pci_devices.existing(conn)
+            kinds = pci_devices.existing(conn)
+        return [
+            replace(kind, resource_class=resource_class_name(kind.resource_class, kind.vendor_id, kind.product_id))
+            for kind in kinds
+        ]
 
     def _cards(self, state: HostState) -> Sequence[Card]:
         with self._database.read() as conn:

@@ -12,16 +12,17 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from jetbridge.errors import PlacementConflict, PlacementUnknownName
+from jetbridge.errors import PlacementConflict, PlacementRefused, PlacementUnknownName
 from jetbridge.model.context import RequestContext
 from jetbridge.model.host_state import HostState
 from jetbridge.model.request_group import RequestGroup
 from jetbridge.model.request_spec import RequestSpec
 from jetbridge.model.verdict import Selection
 from jetbridge.numa.fit import fit_server
+from jetbridge.pci.eligible import has_properties
 from jetbridge.pci.fit import Refusal
 from jetbridge.pci.pool import Pool
-from jetbridge.pci.request import ProviderChoice
+from jetbridge.pci.request import PciRequest, ProviderChoice
 from jetbridge.placement.client import PlacementClient
 from jetbridge.placement.groups import groups_of, isolated, without_accelerators
 from jetbridge.placement.records import Resources
@@ -29,7 +30,7 @@ from jetbridge.placement.sizes import server_resources
 from jetbridge.reasons import Reason
 from jetbridge.scheduler import placement_reasons as reasons
 from jetbridge.scheduler.assign import assigned, packed, split
-from jetbridge.scheduler.cards import CardsOf, no_cards, rooms_of
+from jetbridge.scheduler.cards import MOST_ASKED_ABOUT, CardsOf, no_cards, rooms_of
 from jetbridge.scheduler.filters.base import merged
 from jetbridge.scheduler.filters.numa import numa_limits
 
@@ -190,7 +191,33 @@ class Placing:
         return found
 
     def _none_free(self, group: RequestGroup, state: HostState) -> Refused:
-        return Refused(reasons.none_free(group, rooms_of(self._client, self._cards(state), [group])))
+        rooms = rooms_of(self._client, self._cards(state), [group])
+        request = self._request_of(group)
+        reserved = 0 if request is None else self._reserved(request, group, state)
+        return Refused(reasons.none_free(group, rooms, request.alias_name if request else None, reserved))
+
+    def _request_of(self, group: RequestGroup) -> PciRequest | None:
+        """Whose devices the group, or one like it, stands for."""
+        return next(
+            (
+                request
+                for request in self._spec.pci_requests
+                if any(each.requester_id == group.requester_id for each in self._devices[request.request_id])
+            ),
+            None,
+        )
+
+    def _reserved(self, request: PciRequest, group: RequestGroup, state: HostState) -> int:
+        """Devices that our tables have free, of the first few providers that could serve the group were they not reserved."""
+        pools = [pool for pool in state.pools or () if pool.rp_uuid and has_properties(pool, request)]
+        count = 0
+        for provider in list(dict.fromkeys(str(pool.rp_uuid) for pool in pools))[:MOST_ASKED_ABOUT]:
+            try:
+                _, inventories = self._client.inventories(provider)
+            except PlacementRefused:
+                continue  # gone meanwhile
+            count += sum(inventories[name]["reserved"] for name in group.resources if name in inventories)
+        return count
 
     def _found(self, group: RequestGroup, root: str) -> tuple[str, ...]:
         try:
@@ -215,7 +242,9 @@ class Placing:
             except PlacementUnknownName as error:
                 needs.append(_Need(reasons.unknown(error), frozenset()))
             else:
-                needs.append(_Need(reasons.none_free(group), frozenset(provider.root_uuid for provider in found)))
+                request = self._request_of(group)
+                reason = reasons.none_free(group, alias=request.alias_name if request else None)
+                needs.append(_Need(reason, frozenset(provider.root_uuid for provider in found)))
         return tuple(needs)
 
     def _free(self, providers: Iterable[str]) -> dict[str, dict[str, int]]:

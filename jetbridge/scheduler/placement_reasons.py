@@ -39,10 +39,15 @@ def described(group: RequestGroup) -> str:
     return f"{text} outside of aggregate {', '.join(sorted(group.outside_of))}" if group.outside_of else text
 
 
-def none_free(group: RequestGroup, cards: Sequence[CardRoom] = ()) -> Reason:
-    """``cards``: those of the host that the group is about."""
+def none_free(
+    group: RequestGroup, cards: Sequence[CardRoom] = (), alias: str | None = None, reserved: int = 0
+) -> Reason:
+    """``cards``: those of the host that the group is about. ``alias``: whose devices the group stands for. ``reserved``: how many devices of
+    the host are free by our tables, and kept back in Placement."""
     text = f"Placement has no free {described(group)}{_told(cards)}"
-    return Reason("placement.eligible", text, before=0, after=0, hint=hint(group))
+    if reserved:
+        text += f": {reserved} {'is' if reserved == 1 else 'are'} reserved there"
+    return Reason("placement.eligible", text, request=alias, before=0, after=0, hint=hint(group))
 
 
 def too_few(groups: Sequence[RequestGroup], providers: int, cards: Sequence[CardRoom], *, apart: bool) -> Reason:

@@ -16,6 +16,7 @@ from jetbridge.model.request_spec import RequestSpec
 from jetbridge.model.verdict import MOST_HOSTS_NAMED, Selection, VerdictGroup
 from jetbridge.pci.existing import Existing, in_all
 from jetbridge.pci.fit import explained
+from jetbridge.placement.groups import groups_of
 from jetbridge.reasons import Reason
 from jetbridge.scheduler.consume import consumed, fitted_on
 from jetbridge.scheduler.explain import summary
@@ -134,7 +135,13 @@ def failure(outcome: Outcome, specs: Sequence[RequestSpec], existing: Callable[[
     which = f"For server {number} of {len(specs)} in the request: " if len(specs) > 1 else ""
     if not outcome.verdicts[uuid] and spec.force_host is not None:
         return f"{which}The host {spec.force_host}, which the server was sent to, is not known."
-    return which + summary(outcome.verdicts[uuid], in_all(spec.pci_requests, existing))
+    classes = {
+        request.request_id: name
+        for request in spec.pci_requests
+        for group in groups_of(request, spec.groups)
+        for name in group.resources
+    }
+    return which + summary(outcome.verdicts[uuid], in_all(spec.pci_requests, existing, classes))
 
 
 def filter_hosts(

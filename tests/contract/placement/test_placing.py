@@ -139,6 +139,16 @@ def test_a_device_that_an_operator_reserved_or_somebody_else_took_is_not_given(l
     assert "no free CUSTOM_PCI_10DE_1EB8" in refused(ledger, host, wanting(request()))
 
 
+def test_devices_that_are_reserved_are_told_and_whose_they_would_be(ledger: Ledger) -> None:
+    host = made(ledger.client)
+    for device in host.devices:
+        generation, _ = ledger.client.inventories(device.uuid)
+        ledger.client.set_inventories(device.uuid, generation, {GPU: {"total": 1, "reserved": 1}})
+    answer = place(ledger, host, wanting(request(name="GPU")))
+    assert isinstance(answer, Reason)
+    assert (answer.request, answer.text) == ("GPU", f"Placement has no free {GPU}: 2 are reserved there")
+
+
 def test_what_others_took_between_question_and_write_is_asked_again(ledger: Ledger) -> None:
     """The card has three functions by our tables; Placement has two of them left, which it says only by refusing three."""
     client = ledger.client
@@ -235,8 +245,8 @@ def test_after_three_hosts_all_are_asked_about_at_once(ledger: Ledger) -> None:
     ledger.events.clear()
     answers = [placing.place(host.state) for host in hosts]
     assert [isinstance(answer, Selection) for answer in answers] == [False] * 5 + [True]
-    # One a host, then one for the devices and one for the sizes, then nothing for those that have none.
-    assert len(ledger.events) == HOSTS_ASKED_ONE_BY_ONE + 2 + 2
+    # Two a host, who has it and what is reserved, then one for the devices and one for the sizes, then nothing for those that have none.
+    assert len(ledger.events) == 2 * HOSTS_ASKED_ONE_BY_ONE + 2 + 2
 
 
 def test_a_host_in_the_aggregate_is_found_among_all(ledger: Ledger) -> None:

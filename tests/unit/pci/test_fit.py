@@ -213,3 +213,20 @@ def test_pools_with_fewer_tags_come_first() -> None:
     ]
     set_aside = ordered[::-1]
     assert sorted(set_aside, key=pool_order) == ordered
+
+
+def test_free_devices_whose_class_is_not_known_are_not_said_to_match_an_alias_of_a_class() -> None:
+    pools = [pool("10de:1eb8 type-PCI 0000:17:00.0"), pool("10de:2235 type-PCI 0000:18:00.0")]
+    by_class = {"alias": "g", "count": 3, "want": [{"resource_class": "A"}]}
+    refused = fit(pools, [request(by_class)])
+    assert isinstance(refused, Refusal)
+    assert refused.reasons[0].text == "the host has 2 free devices of any resource class, 3 of A wanted for g"
+
+    refused = fit(pools, [request({**by_class, "count": 2})], None, ProviderChoice(allowed={"r-g": frozenset()}))
+    assert isinstance(refused, Refusal)
+    assert refused.reasons[0].text == "0 devices of A are free in Placement, 2 wanted for g"
+
+    both = {"alias": "g", "count": 1, "want": [{"resource_class": "A", "vendor_id": "10de", "product_id": "1eb9"}]}
+    refused = fit(pools, [request(both)])
+    assert isinstance(refused, Refusal)
+    assert refused.reasons[0].hint is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,10 @@ import pytest
 from jetbridge.config.settings import Settings
 from jetbridge.db import verdicts
 from jetbridge.errors import NoValidHost, ServerNotFound
+from jetbridge.model.request_group import RequestGroup
 from jetbridge.model.verdict import Selection
+from jetbridge.pci.device import Condition
+from jetbridge.placement.pci_tree import MARK, RESERVED
 from jetbridge.reasons import Reason
 from jetbridge.scheduler.manager import SchedulerManager
 from jetbridge.scheduler.snapshot import SnapshotCache
@@ -83,6 +87,28 @@ def test_devices_that_are_all_in_use_are_counted_and_others_are_no_hint(cloud: C
     others, uuid = cloud.server(spec(request())), cloud.server(spec(request(count=2)))
     cloud.take_devices(node, others, 1)
     with pytest.raises(NoValidHost, match=r"\. 2 devices of GPU in all, 1 of them free$"):
+        ask(manager(cloud), uuid)
+
+
+def test_devices_that_wait_to_be_cleaned_or_that_placement_keeps_are_told(cloud: Cloud) -> None:
+    waiting = {"address": "0000:81:00.0", "condition": Condition.CLEANING}
+    kept = {"address": "0000:82:00.0", "extra_info": {MARK: RESERVED}}
+    cloud.host("h1", devices=[waiting, kept])
+    uuid = cloud.server(spec(request(count=2)))
+    with pytest.raises(NoValidHost) as caught:
+        ask(manager(cloud), uuid)
+    assert str(caught.value).endswith(
+        ". 2 devices of GPU in all, none of them free, 1 waits for its cleaning (jetbridge devices tells how it goes), "
+        "1 is reserved in Placement (used one-time-use: jetbridge devices clean HOST ADDRESS)"
+    )
+
+
+def test_a_class_counts_its_own_devices(cloud: Cloud) -> None:
+    cloud.host("h1", gpus=1, devices=[{"address": "0000:81:00.0", "resource_class": "own"}])
+    wanted = replace(request(count=3), spec=({"resource_class": "own"},))
+    groups = tuple(RequestGroup(f"{wanted.request_id}-{at}", {"CUSTOM_OWN": 1}) for at in range(3))
+    uuid = cloud.server(spec(wanted, groups=groups))
+    with pytest.raises(NoValidHost, match=r"\. 1 device of GPU in all, 1 of them free$"):
         ask(manager(cloud), uuid)
 
 
