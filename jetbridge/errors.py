@@ -387,7 +387,7 @@ class UnknownDestination(ServiceUnavailable):
 class PlacementUnavailable(ServiceUnavailable):
     """No answer, or none that tells anything: whether a change was made shows when it is back."""
 
-    template = "Placement at {url} does not answer: {reason}"
+    template = "Placement at {url} doesn't answer: {reason}"
 
 
 class PlacementConflict(Conflict):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from keystoneauth1 import exceptions
 from keystoneauth1.adapter import Adapter
 from requests import Response
 
+from jetbridge.db.url import without_password
 from jetbridge.errors import PlacementUnavailable
 from jetbridge.journey.seams import Seams
 from jetbridge.model.context import RequestContext
@@ -25,6 +27,7 @@ PATIENCE_SECONDS = 10.0
 """How long a Placement that doesn't take connections is tried again: longer than a restart of the embedded one takes."""
 PAUSE_SECONDS = 0.2
 TARGET = "placement"
+_PASSWORD = re.compile(r"(://[^:@/\s]*:)[^@/\s]*@")
 
 Taken = TypeVar("Taken")
 
@@ -99,7 +102,8 @@ class Transport:
 
     @property
     def url(self) -> str:
-        return self.adapter.endpoint_override or "[placement]auth_url's catalog"
+        """For people: without password."""
+        return without_password(self.adapter.endpoint_override or "[placement]auth_url's catalog")
 
     def request(
         self,
@@ -140,13 +144,13 @@ class Transport:
                 )
             except (exceptions.ConnectFailure, exceptions.UnknownConnectionError) as error:
                 if self.monotonic() > limit:
-                    raise PlacementUnavailable(url=self.url, reason=_first_line(error)) from error
-                logger.debug("Placement at %s: %s; asked again", self.url, error)
+                    raise PlacementUnavailable(url=self.url, reason=_reason(error)) from error
+                logger.debug("Placement at %s: %s; asked again", self.url, _reason(error))
                 self.pause(PAUSE_SECONDS)
                 continue
             except (exceptions.ClientException, OSError, ValueError) as error:
                 # Of wrong options the library below lets some errors through: a cafile that isn't there, a name that can't be a host's.
-                raise PlacementUnavailable(url=self.url, reason=_first_line(error)) from error
+                raise PlacementUnavailable(url=self.url, reason=_reason(error)) from error
             answer = Answer.of(response, self.url)
             if answer.status_code >= 500 or answer.status_code in (401, 403):
                 hint = "; its user needs the roles admin and service" if answer.status_code == 403 else ""
@@ -174,5 +178,16 @@ def quoted(text: str) -> str:
     return quote(text, safe="")
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+def _reason(error: Exception) -> str:
+    """What the system said, of the causes the deepest: the libraries between wrap it in their own words, with the URL and its password."""
+    cause: BaseException | None = error
+    said = None
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno is not None and cause.strerror:
+            said = cause.strerror
+        elif isinstance(cause, TimeoutError):
+            said = "timed out"
+        cause = cause.__cause__ or cause.__context__
+    if said is not None:
+        return said[:1].lower() + said[1:] if said[1:2].islower() else said
+    return _PASSWORD.sub(r"\1***@", (str(error).splitlines() or [type(error).__name__])[0])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 
 import pytest
 
@@ -122,3 +124,33 @@ def test_an_error_in_no_form_of_placements_is_told_as_it_came(answering: Answeri
     with pytest.raises(PlacementRefused) as refused:
         client(endpoint_override=answering(body, 400)).providers()
     assert body.decode()[:300] in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("url", "shown", "said"),
+    [
+        ("http://127.0.0.1:1", "http://127.0.0.1:1", "connection refused"),
+        ("http://root:secret@127.0.0.1:1/a", "http://root:***@127.0.0.1:1/a", "connection refused"),
+        ("http://nowhere.invalid:8778", "http://nowhere.invalid:8778", ""),
+    ],
+)
+def test_who_is_away_is_said_in_words_for_people(url: str, shown: str, said: str) -> None:
+    with pytest.raises(PlacementUnavailable) as refused:
+        away(url).providers()
+    assert refused.value.message.startswith(f"Placement at {shown} doesn't answer: {said}")
+    assert "HTTPConnectionPool" not in refused.value.message
+
+
+def test_who_never_answers_has_timed_out() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        port = mute.getsockname()[1]
+        with pytest.raises(PlacementUnavailable, match=r"doesn't answer: timed out$"):
+            away(f"http://127.0.0.1:{port}", timeout=0.1).providers()
+
+
+def away(url: str, timeout: float = 5) -> PlacementClient:
+    """Of a Placement that isn't waited for."""
+    adapter = placement_adapter(Settings(placement_endpoint_override=url))
+    adapter.session.timeout = timeout
+    seconds = count(0, 100)
+    return PlacementClient(Transport(adapter, monotonic=lambda: next(seconds), pause=lambda wait: None))
