@@ -163,7 +163,7 @@ BUILD_STEPS: tuple[Step[BuildContext], ...] = (
     Step("activate", _activate),
 )
 FIRST = BUILD_STEPS[0].name
-"""Recorded with the beginning of the build; whether anybody still wants the server is asked by the claim that it is."""
+"""Recorded with the beginning of the build."""
 
 
 def build_server(host: AgentHost, context: RequestContext, build: Build, selection: Selection) -> None:
@@ -174,6 +174,10 @@ def build_server(host: AgentHost, context: RequestContext, build: Build, selecti
         logger.info("Build %d of server %s is over already", build.id, uuid, extra=about(context, uuid))
         if begun:
             _give_back(host, context, build, selection, "aborted", "it was deleted", FIRST)
+        return
+    unwanted = _why_unwanted(server.vm_state, server.task_state)
+    if unwanted is not None:
+        _tell(host, context, build, selection, StepFailed(FIRST, BuildAborted(server=uuid, reason=unwanted), ()))
         return
     logger.info("Building server %s on host %s", uuid, host.name, extra=about(context, uuid))
     start = BuildContext(host, context, server, selection, build.id)

@@ -9,6 +9,7 @@ import pytest
 
 from jetbridge.config.settings import Settings
 from jetbridge.steps.runtime import Moment
+from tests.system import points
 from tests.system.cloud import T4, Cloud, fleet, gpu, host
 from tests.system.conftest import Launch
 from tests.system.ledger import client_of, consumers
@@ -36,6 +37,32 @@ def test_a_delete_that_waits_for_a_reboot_is_not_forgotten(launch: Launch, faili
     cloud.until(gone, "the server is gone")
     assert set(tasks) == {"deleting"}
     assert cloud.statuses() == ["available"]
+
+
+def test_a_build_begins_with_no_step_for_a_server_that_is_being_deleted(tmp_path: Path) -> None:
+    marked: list[str] = []
+    steps: list[str] = []
+
+    def mark(point: str, moment: str) -> None:
+        if (point, moment) == ("compute.build._begin", points.WRITES) and not marked:
+            marked.append(moment)  # as far as a delete comes while no conductor takes it
+            cloud.change("UPDATE instances SET task_state = 'deleting'")
+
+    cloud = Cloud(tmp_path)
+    cloud.write_fleet(fleet(host("h1", [gpu(1)])))
+    end = points.watch(mark)
+    cloud.start(lambda step, moment: steps.append(step))
+    try:
+        server_id = cloud.boot(cloud.flavor("gpu", {"pci_passthrough:alias": "GPU:1"}))
+        cloud.until(lambda: marked, "its host is about to begin")
+        cloud.until(lambda: not cloud.sql("SELECT 1 FROM builds WHERE state = 'running'"), "its build is over")
+        assert steps == []
+        assert "aborted: it is being deleted" in cloud.log()
+        cloud.delete(server_id)
+        cloud.wait_gone(server_id)
+    finally:
+        cloud.stop()
+        end()
 
 
 def test_what_is_chosen_for_a_server_that_was_deleted_is_given_back_at_once(tmp_path: Path) -> None:
