@@ -26,6 +26,11 @@ def a_device(status: Status = Status.AVAILABLE, condition: Condition = Condition
     return fill
 
 
+def a_held_device_that_is_gone(conn: Connection, on: ComputeNode) -> None:
+    a_device(condition=Condition.HELD)(conn, on)
+    pci_devices.forget_node(conn, on.id, now=NOW)
+
+
 def a_server(conn: Connection, on: ComputeNode) -> None:
     servers.place(conn, servers.create(conn, server()).uuid, on.host, on.hypervisor_hostname, on.id, now=NOW)
 
@@ -76,6 +81,7 @@ IDLE: tuple[Fill, ...] = (
     a_device(),
     a_device(Status.UNAVAILABLE),
     a_device(condition=Condition.CLEANING),
+    a_held_device_that_is_gone,
 )
 
 
