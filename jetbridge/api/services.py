@@ -11,6 +11,7 @@ from jetbridge.journey.seams import Seams
 from jetbridge.network.embedded import EmbeddedPorts
 from jetbridge.network.ports import Ports
 from jetbridge.pci.request import AliasTable
+from jetbridge.placement.client import PlacementClient
 from jetbridge.rpc.bus import Bus
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class ApiServices:
     """``aliases`` are validated when the service starts and never change while it runs. ``public_host`` is the
     host name or address the service listens on. ``new_id`` makes UUIDs. ``settle_spans`` returns when the spans of this process
     that have ended are in the database. ``accelerators`` is the embedded accelerator service (None: another one is used),
-    ``accelerator_client`` asks whichever is used. ``neutron`` None: networks and ports are our own."""
+    ``accelerator_client`` asks whichever is used. ``neutron`` None: networks and ports are our own. ``placement`` None: this process knows of none."""
 
     database: Database
     bus: Bus
@@ -39,6 +40,7 @@ class ApiServices:
     accelerator_client: AcceleratorClient | None = None
     settle_spans: Callable[[], None] = lambda: None
     neutron: Ports | None = None
+    placement: PlacementClient | None = None
 
     @property
     def embedded_ports(self) -> EmbeddedPorts | None:

@@ -27,7 +27,7 @@ def status(
 ) -> None:
     """Tell how the service is doing.
 
-    Hosts up and down, devices and servers by state, discovery that fails.
+    Hosts up and down, whether Placement answers, devices and servers by state, discovery that fails.
 
     [bold]Examples[/bold]
 
@@ -37,6 +37,7 @@ def status(
     """
     from jetbridge.cli.client import connect
     from jetbridge.cli.output import cell, console, print_json
+    from jetbridge.reasons import counted
 
     client = connect(url, state_dir, user, password)
     answer = client.get("/jetbridge/v1/status")
@@ -53,6 +54,11 @@ def status(
     hosts = answer["hosts"]
     unreported = f", {hosts['not_reported']} not reported to Placement yet" if hosts["not_reported"] else ""
     out.print(f"hosts    {hosts['up']} up, {hosts['down']} down{unreported}", style="red" if hosts["down"] else None)
+    placement = answer["placement"]
+    told = f"{counted(placement['reported'], 'host')} reported, {placement['waiting']} waiting to be reported"
+    where = placement["error"] or (f"{placement['url']} answers" if placement["url"] else "not asked by this service")
+    away = placement["answers"] is False
+    out.print(f"placement {where}; {told}", style="red" if away else None, markup=False)
     hidden = answer["devices_of_down_hosts"]
     out.print(
         f"devices  {cell(answer['devices'])}" + (f"; {hidden} more on hosts that are down" if hidden else ""),

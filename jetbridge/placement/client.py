@@ -50,6 +50,10 @@ class PlacementClient:
         """The same client, whose requests are told as ``source``'s, for that request and server."""
         return replace(self, caller=Caller.of(source, context, server))
 
+    def check(self) -> None:
+        """One request, not sent again. Raises ``PlacementUnavailable``."""
+        replace(self, transport=replace(self.transport, patience=0)).provider_named("")
+
     # --- providers ---
 
     def provider_named(self, name: str) -> ProviderRecord | None:

@@ -93,12 +93,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class Transport:
-    """Safe to use from many threads. ``monotonic`` gives seconds, ``pause`` waits for some."""
+    """Safe to use from many threads. ``monotonic`` gives seconds, ``pause`` waits for some. ``patience``: how many one
+    who takes no connections is tried again."""
 
     adapter: Adapter
     seams: Seams = field(default_factory=Seams)
     monotonic: Callable[[], float] = time.monotonic
     pause: Callable[[float], None] = time.sleep
+    patience: float = PATIENCE_SECONDS
 
     @property
     def url(self) -> str:
@@ -131,7 +133,7 @@ class Transport:
             return answer
 
     def _persistently(self, caller: Caller, method: str, target: str, body: object) -> Answer:
-        limit = self.monotonic() + PATIENCE_SECONDS
+        limit = self.monotonic() + self.patience
         while True:
             try:
                 response: Response = self.adapter.request(
@@ -143,7 +145,7 @@ class Transport:
                     log=False,
                 )
             except (exceptions.ConnectFailure, exceptions.UnknownConnectionError) as error:
-                if self.monotonic() > limit:
+                if self.monotonic() >= limit or not self.patience:
                     raise PlacementUnavailable(url=self.url, reason=_reason(error)) from error
                 logger.debug("Placement at %s: %s; asked again", self.url, _reason(error))
                 self.pause(PAUSE_SECONDS)

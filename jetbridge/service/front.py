@@ -37,6 +37,7 @@ def open_front(
             accelerators=process.accelerators,
             accelerator_client=process.bindings.client,
             neutron=process.neutron,
+            placement=getattr(process, "placement", None),  # an API on its own may have none in its options
             settle_spans=process.tracing.flush,
         )
     )

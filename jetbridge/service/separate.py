@@ -54,7 +54,7 @@ class SeparateProcess(Process):
         self._open_log(self.state.log_of(self.role, number))
         self._open_database(self._prepare)
         self._open_journeys(f"jetbridge-{self.role}", self.name)
-        if self.asks_placement:
+        if is_configured(self.settings, PLACEMENT):  # the API, which needs none, tells whether it answers
             self._open_placement()
         self._open_accelerators(port)
         self._open_bus(lambda executor: self._connect(url, executor))

@@ -15,6 +15,8 @@ from jetbridge.db import compute_nodes, pci_devices, providers, servers
 from jetbridge.db import services as service_rows
 from jetbridge.db.clock import utcnow
 from jetbridge.db.servers import ServerFilter
+from jetbridge.errors import JetbridgeError
+from jetbridge.model.context import RequestContext
 
 RESOURCES = ("audit", "devices", "fleet/reload", "hosts", "pools", "scan", "servers", "status")
 
@@ -53,6 +55,7 @@ def router(services: ApiServices) -> APIRouter:
                 "down": len(nodes) - len(up),
                 "not_reported": sum(1 for node in nodes if not node.reported),
             },
+            "placement": _placement(services, context, sum(1 for node in nodes if node.reported), len(nodes)),
             "services": [
                 {
                     "binary": row.binary,
@@ -72,3 +75,22 @@ def router(services: ApiServices) -> APIRouter:
         }
 
     return routes
+
+
+def _placement(services: ApiServices, context: RequestContext, reported: int, hosts: int) -> Any:
+    """``url`` None: this process has none in its options, and can't tell whether it answers."""
+    told: dict[str, Any] = {
+        "url": None,
+        "answers": None,
+        "error": None,
+        "reported": reported,
+        "waiting": hosts - reported,
+    }
+    if services.placement is None:
+        return told
+    told["url"] = services.placement.transport.url
+    try:
+        services.placement.by("api", context).check()
+    except JetbridgeError as error:
+        return {**told, "answers": False, "error": error.message}
+    return {**told, "answers": True}

@@ -22,6 +22,7 @@ from jetbridge.api.http import RequestFrame
 from jetbridge.api.services import ApiServices
 from jetbridge.config.settings import Settings
 from jetbridge.image.store import ImageDirectory
+from jetbridge.placement.client import PlacementClient
 from jetbridge.rpc.inprocess import InProcessBus
 from tests.schema import new_database
 
@@ -46,6 +47,7 @@ def open_door(
     settings: Settings | None = None,
     listen: str = "127.0.0.1",
     url: str = URL,
+    placement: PlacementClient | None = None,
 ) -> Iterator[Door]:
     settings = settings or Settings()
     database = new_database(folder / "jetbridge.sqlite3")
@@ -58,6 +60,7 @@ def open_door(
             images=ImageDirectory(database, folder / "images"),
             new_id=lambda: str(uuid.uuid4()),
             listen=listen,
+            placement=placement,
         )
         app = FastAPI(redirect_slashes=False)
         app.state.services = services

@@ -12,9 +12,13 @@ import pytest
 
 from jetbridge.api import network
 from jetbridge.api.jetbridge import hosts, servers, status, vgpus
+from jetbridge.config.settings import Settings
 from jetbridge.db import services as service_rows
 from jetbridge.errors import Invalid
 from jetbridge.model.context import RequestContext
+from jetbridge.placement.client import PlacementClient
+from jetbridge.placement.session import placement_adapter
+from jetbridge.placement.transport import Transport
 from jetbridge.rpc.bus import Payload
 from tests.unit.api.clouds import open_cloud
 from tests.unit.api.doors import Door, PasswordFile, open_door
@@ -169,3 +173,22 @@ def test_hosts_are_listed_by_name_whoever_came_first(tmp_path: Path) -> None:
 def test_devices_can_be_asked_for_by_their_condition(door: Door) -> None:
     answer = door.get("/jetbridge/v1/devices?status=lost")
     assert (answer.status_code, answer.json()) == (200, {"devices": []})
+
+
+def test_status_tells_whether_placement_answers_and_what_is_reported(tmp_path: Path) -> None:
+    with open_door(tmp_path, [status.router]) as door:
+        assert door.get("/jetbridge/v1/status").json()["placement"] == {
+            "url": None,
+            "answers": None,
+            "error": None,
+            "reported": 0,
+            "waiting": 0,
+        }
+    away = Settings(placement_endpoint_override="http://root:secret@127.0.0.1:1")
+    client = PlacementClient(Transport(placement_adapter(away)))
+    (tmp_path / "other").mkdir()
+    with open_door(tmp_path / "other", [status.router], placement=client) as door:
+        told = door.get("/jetbridge/v1/status").json()["placement"]
+    assert told["url"] == "http://root:***@127.0.0.1:1"
+    assert told["answers"] is False
+    assert told["error"] == "Placement at http://root:***@127.0.0.1:1 doesn't answer: connection refused"
