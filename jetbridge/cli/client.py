@@ -25,6 +25,8 @@ _LISTS = {"Compute host ": "jetbridge hosts", "Server ": "jetbridge servers", "D
 
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
+START = "`jetbridge up` (where the services are processes of their own: `jetbridge api`)"
+
 
 @dataclass
 class Client:
@@ -92,7 +94,7 @@ class Client:
                 guess = f" (the default: {self.guessed} does not exist)"
                 other = ", or name the --state-dir of the one that runs"
             raise CliError(
-                f"nothing listens at {self.base}{guess}: start it with `jetbridge up`{other}", UNREACHABLE
+                f"nothing listens at {self.base}{guess}: start it with {START}{other}", UNREACHABLE
             ) from None
         except httpx.TimeoutException:
             raise CliError(f"{self.base} did not answer within {self.seconds:.0f} s", UNREACHABLE) from None
@@ -159,7 +161,7 @@ def connect(url: str | None, state_dir: Path | None, user: str | None = None, pa
     cloud: Mapping[str, Any] | None = {} if url else _cloud(path)
     if cloud is None and state_dir is not None:
         raise CliError(
-            f"{path} does not exist: no service was started with this --state-dir. Start it with `jetbridge up`, or give --url",
+            f"{path} does not exist: no service was started with this --state-dir. Start it with {START}, or give --url",
             UNREACHABLE,
         )
     guessed = path if cloud is None else None
@@ -190,4 +192,4 @@ def _cloud(path: Path) -> Mapping[str, Any] | None:
         cloud = yaml.safe_load(text)["clouds"]["jetbridge"]
         if isinstance(cloud, Mapping):
             return cloud
-    raise CliError(f"{path} can't be understood: give --url, or start the service anew with `jetbridge up`")
+    raise CliError(f"{path} can't be understood: give --url, or start the service anew with {START}")

@@ -39,7 +39,9 @@ def sql(
     url = database_url(settings, folder)
     if settings.database_connection is None and not (folder / "jetbridge.sqlite3").is_file():
         raise CliError(
-            f"there is no database in {folder}: `jetbridge up` makes one, --state-dir names another folder", NOT_FOUND
+            f"there is no database in {folder}: `jetbridge up` makes one, --state-dir names another folder. That of services as processes of"
+            " their own is named by their options: give their --config-file",
+            NOT_FOUND,
         )
     result = run_query(url, query)
     if as_json:

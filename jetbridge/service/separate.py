@@ -40,7 +40,7 @@ class SeparateProcess(Process):
         if not url:
             raise InvalidConfiguration(
                 reason=f"[DEFAULT]transport_url is not set, and jetbridge {self.role} reaches the other services over RabbitMQ: write "
-                "transport_url = rabbit://USER:PASSWORD@HOST:5672/ in a file jetbridge.conf, or run `jetbridge up`, which needs none"
+                "transport_url = rabbit://USER:PASSWORD@HOST:5672/ in a file jetbridge.conf, or run `jetbridge up` instead: all services in one process, which needs none"
             )
         if self.asks_placement and not is_configured(self.settings, PLACEMENT):
             raise InvalidConfiguration(

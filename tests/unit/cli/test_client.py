@@ -80,7 +80,7 @@ def test_answers_become_messages_and_exit_codes(status: int, body: Any, code: in
 def test_nothing_listening_says_what_to_start() -> None:
     with service(200, b"{}") as (url, _):
         pass
-    with pytest.raises(CliError, match=r"nothing listens at .* `jetbridge up`") as failure:
+    with pytest.raises(CliError, match=r"nothing listens at .* `jetbridge up` \(.*: `jetbridge api`\)") as failure:
         Client(url).get("/")
     assert failure.value.code == UNREACHABLE
 
@@ -94,7 +94,7 @@ def test_a_default_state_folder_without_a_service_is_named(tmp_path: Path, monke
         client.get("/")
     assert failure.value.message == (
         f"nothing listens at http://127.0.0.1:1 (the default: {tmp_path}/jetbridge/clouds.yaml does not exist): "
-        "start it with `jetbridge up`, or name the --state-dir of the one that runs"
+        "start it with `jetbridge up` (where the services are processes of their own: `jetbridge api`), or name the --state-dir of the one that runs"
     )
 
 

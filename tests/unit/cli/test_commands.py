@@ -100,7 +100,10 @@ def test_no_service_ends_with_4_and_the_command_to_start_one(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(arguments) == 4
-    assert capsys.readouterr().err == "error: nothing listens at http://127.0.0.1:1: start it with `jetbridge up`\n"
+    assert (
+        capsys.readouterr().err
+        == "error: nothing listens at http://127.0.0.1:1: start it with `jetbridge up` (where the services are processes of their own: `jetbridge api`)\n"
+    )
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
