@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from jetbridge.compute.host import AgentHost
-from jetbridge.compute.one_time_use import cleaned, waits
+from jetbridge.compute.one_time_use import LAST_SERVER, cleaned, waits
 from jetbridge.db import cleanings, compute_nodes, pci_devices
 from jetbridge.db.cleanings import CUT, DONE, RUNNING, Cleaning
 from jetbridge.db.connection import Connection
@@ -92,7 +92,10 @@ def clean(
         now = host.now()
         if _running(conn, node.id, address):
             raise Conflict(reason=f"device {address} of host {host.name} is being cleaned: wait until that has ended")
-        cleanings.start(conn, Cleaning(node.id, address, DONE, now, finished_at=now))
+        cleanings.start(
+            conn,
+            Cleaning(node.id, address, DONE, now, instance_uuid=device.extra_info.get(LAST_SERVER), finished_at=now),
+        )
         pci_devices.save(conn, [cleaned(device)], now=now)
         return device
 
@@ -188,7 +191,18 @@ def _begin(
             return None
         if device.condition is not Condition.CLEANING:
             pci_devices.save(conn, [replace(device, condition=Condition.CLEANING)], now=host.now())
-        return cleanings.start(conn, Cleaning(node_id, address, RUNNING, host.now(), owner=host.owner, command=command))
+        return cleanings.start(
+            conn,
+            Cleaning(
+                node_id,
+                address,
+                RUNNING,
+                host.now(),
+                instance_uuid=device.extra_info.get(LAST_SERVER),
+                owner=host.owner,
+                command=command,
+            ),
+        )
 
     begun = host.database.write(write)
     if begun is None:

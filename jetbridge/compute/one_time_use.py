@@ -12,13 +12,16 @@ from dataclasses import replace
 from jetbridge.pci.device import GONE, Condition, PciDevice
 from jetbridge.placement.pci_tree import CLEANED, MARK, RESERVED, USED
 
+LAST_SERVER = "last_server"
+"""In ``extra_info`` of a device that waits for its cleaning: who had it."""
+
 
 def after_claim(device: PciDevice) -> PciDevice:
     return _marked(device, USED) if device.one_time_use else device
 
 
-def after_release(device: PciDevice, *, cleaner: bool, in_placement: bool) -> PciDevice:
-    """``cleaner``: the host has one; ``in_placement``: devices are chosen by their providers.
+def after_release(device: PciDevice, *, cleaner: bool, in_placement: bool, server: str | None = None) -> PciDevice:
+    """``server`` had it, which the record of the cleaning names. ``cleaner``: the host has one; ``in_placement``: devices are chosen by their providers.
 
     Without a cleaner, a device that Placement has set apart is Placement's to give again, at once when an operator lowers what is
     reserved. One that Placement doesn't keep from others is kept by its condition.
@@ -27,7 +30,8 @@ def after_release(device: PciDevice, *, cleaner: bool, in_placement: bool) -> Pc
         return device
     kept_by_placement = in_placement and device.extra_info.get(MARK) == RESERVED
     if cleaner or (device.one_time_use and MARK in device.extra_info and not kept_by_placement):
-        return replace(device, condition=Condition.CLEANING)
+        had = {} if server is None else {LAST_SERVER: server}
+        return replace(device, condition=Condition.CLEANING, extra_info={**device.extra_info, **had})
     return device
 
 
@@ -61,7 +65,9 @@ def cleaned(device: PciDevice, *, reported: bool = False) -> PciDevice:
     """It may be given again. ``reported``: Placement knows."""
     has_mark = MARK in device.extra_info and not reported
     condition = Condition.OK if device.condition is Condition.CLEANING else device.condition
-    return replace(_marked(device, CLEANED if has_mark else None), condition=condition)
+    marked = _marked(device, CLEANED if has_mark else None)
+    extra = {name: value for name, value in marked.extra_info.items() if name != LAST_SERVER}
+    return replace(marked, condition=condition, extra_info=extra)
 
 
 def waits(device: PciDevice) -> bool:

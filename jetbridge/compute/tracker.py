@@ -344,6 +344,7 @@ def _free(
             current[device.address],
             cleaner=host.settings.pci_cleaner is not None,
             in_placement=host.settings.pci_in_placement,
+            server=device.instance_uuid,
         )
     changed = [device for address, device in current.items() if device != devices[address]]
     pci_devices.save(conn, changed, now=host.now())

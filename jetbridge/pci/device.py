@@ -63,7 +63,7 @@ class PciDevice:
     = ``"false"`` when the line doesn't set it.
     ``extra_info`` holds what the field keeps there: ``capabilities`` (JSON text), ``mac_address``,
     ``parent_ifname``, ``managed``, ``live_migratable``, and ours: ``driver`` (host driver before the
-    claim), ``iommu_group``; and ``rp_uuid``, the Placement provider that stands for it. ``stale_update`` is a host report that applies once the device is free.
+    claim), ``iommu_group``, ``last_server`` (who had it, while it waits for its cleaning); and ``rp_uuid``, the Placement provider that stands for it. ``stale_update`` is a host report that applies once the device is free.
     """
 
     compute_node_id: int

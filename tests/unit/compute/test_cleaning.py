@@ -271,3 +271,14 @@ def test_a_cleaned_vf_leaves_its_siblings_alone(bench: MakeBench, tmp_path: Path
     assert list(found.values()) == [(Status.AVAILABLE, Condition.OK)]
     cleaning.clean_waiting(made.host, now, lambda: None)
     assert made.devices()[mine.address].condition is Condition.OK
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_the_record_names_the_server_that_had_the_device(bench: MakeBench, tmp_path: Path, by_hand: bool) -> None:
+    made = given_back(bench, script(tmp_path, "true"))
+    server = made.devices()[ADDRESS].extra_info["last_server"]
+    assert len(server) == 36
+    cleaning.clean(made.host, ADDRESS, now, lambda: None, by_hand=by_hand)
+    assert last(made).instance_uuid == server
+    assert condition(made) is Condition.OK
+    assert "last_server" not in made.devices()[ADDRESS].extra_info
