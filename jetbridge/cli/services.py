@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jetbridge.cli.options import StateDir, state_dir_or_default
-from jetbridge.cli.stop_signal import StopSignal
+from jetbridge.cli.stop_signal import StopSignal, leave
 from jetbridge.cli.up import DEFAULT_PORT, PLACEMENT_PORT, parse_port
 
 if TYPE_CHECKING:
@@ -171,3 +171,4 @@ def _serve(process: Process, stop: StopSignal) -> None:
         stop.wait()
     finally:
         process.stop()
+    leave(at_once=process.left_behind)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
+import sys
 from queue import Empty, SimpleQueue
 from types import FrameType
 
@@ -36,3 +39,13 @@ class StopSignal:
             raise KeyboardInterrupt
         self._again = True
         self._asked.put(None)
+
+
+def leave(*, at_once: bool) -> None:
+    """The last of a service that stopped. ``at_once``: with threads that still wait for something, for which Python would wait too."""
+    if not at_once:
+        return
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

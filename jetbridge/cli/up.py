@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from jetbridge.cli.options import ConfigFile, DatabaseUrl, StateDir, state_dir_or_default
-from jetbridge.cli.stop_signal import StopSignal
+from jetbridge.cli.stop_signal import StopSignal, leave
 from jetbridge.reasons import counted
 
 DEFAULT_PORT = 8774
@@ -102,6 +102,7 @@ def up(
     finally:
         service.stop()
     note("stopped")
+    leave(at_once=service.left_behind)
     gc.freeze()  # else the interpreter looks through all objects several times before it ends: seconds
 
 

@@ -12,6 +12,7 @@ REPEATABLE READ and read only: one state throughout, as on SQLite.
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -89,6 +90,7 @@ class Database:
     def __init__(self, url: str, *, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self.url = parse(url)
         self._patience_seconds = patience_seconds
+        self._latest: float | None = None
         self.engine, self._reader = _engines(self.url)
         self._writer = FairLock() if self.is_sqlite else None
         self._writing = threading.local()
@@ -106,6 +108,12 @@ class Database:
     def shown_url(self) -> str:
         """The URL without its password, for messages."""
         return shown(self.url)
+
+    def hurry(self, seconds: float) -> None:
+        """From now on reads and writes, those under way too, wait until in ``seconds`` at most for a server that is away, not each for as
+        long as it may: who is asked to stop has many. Again: the first time stands."""
+        if self._latest is None:
+            self._latest = time.monotonic() + seconds
 
     def close(self) -> None:
         self.engine.dispose()
@@ -193,7 +201,7 @@ class Database:
             raise DatabaseUnusable(url=self.shown_url, reason="another upgrade of it is running; try again later")
 
     def _patience(self) -> Patience:
-        return Patience(self.shown_url, self._patience_seconds)
+        return Patience(self.shown_url, self._patience_seconds, lambda: self._latest)
 
     def use_wal(self) -> None:
         """Switch an SQLite file to WAL mode, which it keeps. Not done by opening it: it may turn out to be another program's."""

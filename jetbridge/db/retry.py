@@ -92,11 +92,13 @@ def mark_lost(context: ExceptionContext) -> None:
 
 
 class Patience:
-    """How often one piece of work was in vain, and whether to try once more. ``away_seconds``: how long the server may be away."""
+    """How often one piece of work was in vain, and whether to try once more. ``away_seconds``: how long the server may be away;
+    ``latest`` is asked until when at most (``time.monotonic``; None: no such limit), which may change during the wait."""
 
-    def __init__(self, shown_url: str, away_seconds: float) -> None:
+    def __init__(self, shown_url: str, away_seconds: float, latest: Callable[[], float | None] = lambda: None) -> None:
         self._shown_url = shown_url
         self._away_seconds = away_seconds
+        self._latest = latest
         self._failures = 0
         self._taken = 0
         self._lost_at: float | None = None
@@ -127,11 +129,10 @@ class Patience:
             self._lost_at = now
             self._failures = 1
             logger.warning("Database %s is away, waiting for it: %s", self._shown_url, first_line(error))
-        away = now - self._lost_at
-        if away >= self._away_seconds:
-            raise DatabaseAway(
-                url=self._shown_url, seconds=f"{self._away_seconds:g}", reason=first_line(error)
-            ) from error
+        latest = self._latest()
+        limit = self._away_seconds if latest is None else max(min(self._away_seconds, latest - self._lost_at), 0)
+        if now - self._lost_at >= limit:
+            raise DatabaseAway(url=self._shown_url, seconds=f"{limit:.3g}", reason=first_line(error)) from error
         _pause(self._failures)
 
 

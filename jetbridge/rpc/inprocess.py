@@ -23,12 +23,14 @@ from jetbridge.rpc.messages import about, plain_message, sent, target_name
 logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 30.0
+LAST_SECONDS = 5.0
+"""How long handlers that still run after that are waited for: one that waits for another service may do so for minutes."""
 
 
 class InProcessBus:
     """Implements ``Bus``. ``executor`` runs the casts and belongs to the caller (it is not shut down here); ``seams`` is told
     every message. ``drain_seconds``: how long ``stop`` lets accepted messages finish before it drops those that
-    still wait for a worker."""
+    still wait for a worker; ``last_seconds``: how long it waits then for handlers that run."""
 
     def __init__(
         self,
@@ -36,10 +38,12 @@ class InProcessBus:
         seams: Seams = Seams(),
         *,
         drain_seconds: float = DRAIN_SECONDS,
+        last_seconds: float = LAST_SECONDS,
     ) -> None:
         self._executor = executor
         self._seams = seams
         self._drain_seconds = drain_seconds
+        self._last_seconds = last_seconds
         self._handlers: dict[tuple[str, str | None], Mapping[str, Handler]] = {}
         self._state = threading.Condition()
         self._accepted = 0  # casts that were accepted and have not ended
@@ -112,7 +116,7 @@ class InProcessBus:
 
     def stop(self) -> None:
         """Refuse messages from outside, let accepted ones (and what they send) end, return. What still waits for a worker after
-        ``drain_seconds`` is dropped and said; handlers that run are waited for."""
+        ``drain_seconds`` is dropped and said; handlers that run are waited for ``last_seconds`` more."""
         with self._state:
             self._stopping = True
             if self._state.wait_for(lambda: self._accepted == 0, self._drain_seconds):
@@ -121,7 +125,7 @@ class InProcessBus:
             logger.warning(
                 "Stopping with %d messages unfinished: those that wait for a worker are dropped", self._accepted
             )
-            self._state.wait_for(lambda: self._accepted == 0)
+            self._state.wait_for(lambda: self._accepted == 0, self._last_seconds)
 
     def _handler(self, topic: str, method: str, server: str | None) -> Handler:
         with self._state:

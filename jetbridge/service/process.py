@@ -24,7 +24,7 @@ from jetbridge.db import builds, commits, services, spans, verdicts
 from jetbridge.db.clock import utcnow
 from jetbridge.db.connection import Connection
 from jetbridge.db.engine import Database
-from jetbridge.errors import JetbridgeError
+from jetbridge.errors import DatabaseAway, JetbridgeError
 from jetbridge.image.store import ImageDirectory
 from jetbridge.journey.seams import Seams
 from jetbridge.journey.tracing import Tracing
@@ -37,6 +37,7 @@ from jetbridge.placement.client import PlacementClient
 from jetbridge.placement.session import Endpoint, placement_adapter
 from jetbridge.placement.transport import Transport
 from jetbridge.rpc.bus import Bus
+from jetbridge.rpc.inprocess import LAST_SECONDS
 from jetbridge.service.accelerators import OwnDoor, embedded_service, external_client
 from jetbridge.service.agents import AgentKit, Agents, FleetAgents, fleet_settings, local_agent
 from jetbridge.service.conducting import Conducting
@@ -44,6 +45,7 @@ from jetbridge.service.http import leads_to
 from jetbridge.service.logs import log_to_file, stop_logging
 from jetbridge.service.owners import gone_owners, new_owner
 from jetbridge.service.placement import EmbeddedPlacement
+from jetbridge.service.pools import ended_in_time
 from jetbridge.service.statedir import StateDir, writing
 from jetbridge.service.ticker import Ticker
 from jetbridge.sessions import is_configured
@@ -52,6 +54,8 @@ from jetbridge.steps.runtime import Observer, nobody
 logger = logging.getLogger(__name__)
 
 HOUR = 3600.0
+AWAY_SECONDS = 10.0
+"""How long a process that stops waits for a database that is away."""
 FEW_HOSTS = 20
 FIRST_REPORTS_SECONDS = 60.0
 """How long a start waits for few hosts to be in Placement; for many it would take minutes."""
@@ -71,6 +75,9 @@ class Process:
     bindings: ServerBindings
     accelerators: AcceleratorService | None = None
     agents: Agents | None = None
+    left_behind: bool = False
+    """After ``stop``: threads still wait for another service, as long as its requests may take. The interpreter would wait for them in the
+    end; the process has to end as by SIGKILL, after which the next start, or another process, puts everything in order."""
 
     def __init__(
         self,
@@ -90,6 +97,7 @@ class Process:
         self._owner = new_owner()
         self._undo = ExitStack()
         self._started = False
+        self._database_open = False
 
     def start(self) -> str:
         """Serve; answers where (a URL, or the name of what serves). What fails stops what had been started, and nothing is held.
@@ -108,12 +116,21 @@ class Process:
 
     def stop(self) -> None:
         """Finish what is under way and let everything go, the last started first. Again: nothing happens."""
+        self._hurry()
         self._undo.close()
 
     def builds_under_way(self) -> int:
-        """How many builds of this process ``stop`` would wait for."""
-        with self.database.read() as conn:
-            return sum(build.owner == self._owner for build in builds.running(conn))
+        """How many builds of this process ``stop`` would wait for, asked on the way to it; 0 too where the database doesn't say."""
+        self._hurry()
+        try:
+            with self.database.read() as conn:
+                return sum(build.owner == self._owner for build in builds.running(conn))
+        except DatabaseAway:
+            return 0
+
+    def _hurry(self) -> None:
+        if self._database_open:
+            self.database.hurry(AWAY_SECONDS)
 
     def _start(self) -> str:
         raise NotImplementedError
@@ -139,6 +156,7 @@ class Process:
         """``prepare`` brings the schema up to date, or checks that it is."""
         url = self.settings.database_connection or self.state.database_url
         self.database = Database(url)
+        self._database_open = True
         self._undo.callback(self.database.close)
         prepare(self.database)
         self.state.note_database(url, self.database.shown_url)
@@ -174,9 +192,9 @@ class Process:
     def _open_bus(self, make: Callable[[Executor], Bus]) -> None:
         """Workers, ticker and bus. On the way down the bus comes first: then nothing new arrives."""
         self._executor = ThreadPoolExecutor(self.settings.workers, thread_name_prefix="worker")
-        self._undo.callback(self._executor.shutdown)
+        self._undo.callback(self._end, self._executor, "worker")
         self._reporting = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="report")
-        self._undo.callback(self._reporting.shutdown)
+        self._undo.callback(self._end, self._reporting, "report")
         self._cleaning = ThreadPoolExecutor(self.settings.workers, thread_name_prefix="clean")
         self._stopping = threading.Event()
         self._undo.callback(self._end_cleanings)
@@ -289,8 +307,18 @@ class Process:
         self._stopping.set()
         self._cleaning.shutdown(cancel_futures=True)
 
+    def _end(self, pool: ThreadPoolExecutor, name: str) -> None:
+        if not ended_in_time(pool, LAST_SECONDS):
+            self.left_behind = True
+            logger.warning("Stopping while a %s still waits for another service: left as by a kill", name)
+
     def _withdraw(self) -> None:
-        self.database.write(lambda conn: services.withdraw(conn, self._owner))
+        try:
+            self.database.write(lambda conn: services.withdraw(conn, self._owner))
+        except JetbridgeError as error:
+            logger.warning(
+                "This process counts as up for %d s more: %s", self.settings.service_down_time, error.message
+            )
 
     def _submit(self, work: Callable[[], None]) -> None:
         self._executor.submit(work)

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from jetbridge.errors import JetbridgeError
+
 logger = logging.getLogger(__name__)
 
 
@@ -83,6 +85,8 @@ class Ticker:
     def _do(self, task: Task) -> None:
         try:
             task.work()
+        except JetbridgeError as error:  # it says all there is to say
+            logger.error("Periodic task %s failed; it runs again in %g s: %s", task.name, task.seconds, error.message)
         except Exception:
             logger.exception("Periodic task %s failed; it runs again in %g s", task.name, task.seconds)
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 
 from jetbridge.config.settings import Settings
+from jetbridge.db.engine import PATIENCE_SECONDS
+from tests.conftest import DatabaseServers
 from tests.servers.rabbitmq import RabbitNode
 from tests.system.cloud import T4, fleet, gpu, host
 from tests.system.separate import SeparateCloud
@@ -29,9 +32,9 @@ Begin = Callable[..., SeparateCloud]
 def begin(tmp_path: Path, rabbit: RabbitNode, database: str | None) -> Iterator[Begin]:
     with ExitStack() as stack:
 
-        def start(content: dict[str, Any], settings: Settings | None = None) -> SeparateCloud:
+        def start(content: dict[str, Any], settings: Settings | None = None, *, in_pairs: bool = True) -> SeparateCloud:
             wanted = replace(settings or Settings(), database_connection=database)
-            cloud = SeparateCloud(tmp_path, rabbit, wanted)
+            cloud = SeparateCloud(tmp_path, rabbit, wanted, in_pairs=in_pairs)
             cloud.write_fleet(content)
             if database is not None:
                 cloud.make_schema()
@@ -40,6 +43,22 @@ def begin(tmp_path: Path, rabbit: RabbitNode, database: str | None) -> Iterator[
             return cloud
 
         yield start
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_all_end_soon_when_the_database_is_away(begin: Begin, database_server: DatabaseServers) -> None:
+    """Each sign of life, span and row waited a minute for it, one after the other."""
+    cloud = begin(fleet(host("h1", [gpu(1)])), in_pairs=False)
+    server = database_server("postgresql")
+    server.stop()
+    try:
+        began = time.monotonic()
+        cloud.stop()
+        assert time.monotonic() - began < PATIENCE_SECONDS
+    finally:
+        server.start()
+    assert "counts as up for" in cloud.log()
 
 
 @pytest.mark.timeout(600)

@@ -153,3 +153,26 @@ def test_a_server_that_stays_away_is_said_so_without_its_password(server: Databa
         assert "jetbridge:***@" in str(caught.value)
     assert names(impatient) == ["a"]
     impatient.close()
+
+
+def test_who_is_in_a_hurry_waits_no_longer_also_where_he_waits_already(
+    server: DatabaseServer, database: Database
+) -> None:
+    patient = Database(database.url.render_as_string(hide_password=False), patience_seconds=600)
+    patient.write(lambda conn: flavors.create(conn, flavor("a")))
+    server.stop()
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            waits = pool.submit(patient.write, lambda conn: flavors.create(conn, flavor("b")))
+            time.sleep(0.5)
+            assert not waits.done()
+            patient.hurry(0.2)
+            patient.hurry(600)
+            with pytest.raises(DatabaseAway):
+                waits.result(60)
+            with pytest.raises(DatabaseAway), patient.read() as conn:
+                flavors.find(conn)
+    finally:
+        server.start()
+    assert names(patient) == ["a"]
+    patient.close()

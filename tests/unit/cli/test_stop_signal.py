@@ -41,6 +41,15 @@ for _ in range(2):
     os.kill(os.getpid(), signal.SIGINT)
 """
 
+WITH_A_THREAD = """
+import sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from jetbridge.cli.stop_signal import leave
+ThreadPoolExecutor(1).submit(threading.Event().wait)
+print("stopped")
+leave(at_once=True)
+"""
+
 
 def ran(script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
@@ -52,3 +61,8 @@ def test_a_signal_at_any_step_of_the_wait_ends_it() -> None:
 
 def test_a_second_signal_ends_the_hard_way() -> None:
     assert "KeyboardInterrupt" in ran(TWICE).stderr
+
+
+def test_a_thread_that_waits_for_something_does_not_keep_the_process() -> None:
+    done = ran(WITH_A_THREAD)
+    assert (done.returncode, done.stdout) == (0, "stopped\n")

@@ -257,3 +257,25 @@ def test_stop_drops_what_waits_too_long_and_says_so(caplog: pytest.LogCaptureFix
     assert "5 messages unfinished" in caplog.text
     assert caplog.text.count("Dropped build") == 3
     office.pool.shutdown()
+
+
+def test_stop_waits_for_no_handler_without_end() -> None:
+    """One that asks another service may wait for minutes: with Placement frozen a stop took two."""
+    office = Office(drain_seconds=0.01, last_seconds=0.01)
+    running, go = threading.Event(), threading.Event()
+
+    def build(context: RequestContext, payload: Payload) -> None:
+        running.set()
+        assert go.wait(WAIT)
+
+    office.bus.serve("conductor", {"build": build})
+    cast(office.bus, "build")
+    assert running.wait(WAIT)
+    stopper = threading.Thread(target=office.bus.stop)
+    stopper.start()
+    stopper.join(WAIT)
+    left = not stopper.is_alive()
+    go.set()
+    stopper.join()
+    assert left
+    office.pool.shutdown()
