@@ -46,7 +46,9 @@ def reload_lines(answer: Mapping[str, Sequence[str]]) -> list[str]:
     lines += [f"{name} left the fleet but has servers: counts as down" for name in kept]
     moved = bool(lines)
     if answer.get("unserved"):
-        lines.append(f"unserved: {', '.join(answer['unserved'])} (no jetbridge compute picks them by --host)")
+        lines.append(
+            f"unserved: {', '.join(answer['unserved'])} (no jetbridge compute that is up picks them by --host)"
+        )
     return lines if moved else [*lines, "nothing has changed"]
 
 
