@@ -33,6 +33,8 @@ SETTLE_SECONDS = 0.5
 """Placement makes a consumer in one transaction and writes what it has in the next. Whoever is between the two gets so long, since a writer
 who fails there deletes the consumer, whosever allocations it has by then. After that long nobody writes: Placement died in between."""
 
+CHECK_SECONDS = 5.0
+"""An operator who asks how things are learns that Placement hangs, before his own question is given up."""
 CONSUMER_CONFLICT = "consumer generation conflict"
 _EXPECTED = re.compile(rf"{CONSUMER_CONFLICT} - expected (\d+|null) but got")
 NOBODYS_GENERATION = -1
@@ -50,9 +52,9 @@ class PlacementClient:
         """The same client, whose requests are told as ``source``'s, for that request and server."""
         return replace(self, caller=Caller.of(source, context, server))
 
-    def check(self) -> None:
-        """One request, not sent again. Raises ``PlacementUnavailable``."""
-        replace(self, transport=replace(self.transport, patience=0)).provider_named("")
+    def check(self, seconds: float = CHECK_SECONDS) -> None:
+        """One request, not sent again, whose answer may take so long. Raises ``PlacementUnavailable``."""
+        replace(self, transport=replace(self.transport, patience=0, timeout=seconds)).provider_named("")
 
     # --- providers ---
 

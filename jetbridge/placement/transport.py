@@ -94,13 +94,14 @@ class Answer:
 @dataclass(frozen=True)
 class Transport:
     """Safe to use from many threads. ``monotonic`` gives seconds, ``pause`` waits for some. ``patience``: how many one
-    who takes no connections is tried again."""
+    who takes no connections is tried again; ``timeout``: how many an answer may take, None: as long as the adapter's session lets it."""
 
     adapter: Adapter
     seams: Seams = field(default_factory=Seams)
     monotonic: Callable[[], float] = time.monotonic
     pause: Callable[[float], None] = time.sleep
     patience: float = PATIENCE_SECONDS
+    timeout: float | None = None
 
     @property
     def url(self) -> str:
@@ -143,6 +144,7 @@ class Transport:
                     headers={"Content-Type": "application/json", "Accept": "application/json"},
                     global_request_id=caller.request_id,
                     log=False,
+                    **({} if self.timeout is None else {"timeout": self.timeout}),
                 )
             except (exceptions.ConnectFailure, exceptions.UnknownConnectionError) as error:
                 if self.monotonic() >= limit or not self.patience:

@@ -154,3 +154,12 @@ def away(url: str, timeout: float = 5) -> PlacementClient:
     adapter.session.timeout = timeout
     seconds = count(0, 100)
     return PlacementClient(Transport(adapter, monotonic=lambda: next(seconds), pause=lambda wait: None))
+
+
+def test_a_check_waits_for_one_that_hangs_no_longer_than_it_is_told() -> None:
+    with socket.socket() as hanging:
+        hanging.bind(("127.0.0.1", 0))
+        hanging.listen()
+        url = f"http://127.0.0.1:{hanging.getsockname()[1]}"
+        with pytest.raises(PlacementUnavailable, match=f"Placement at {url} doesn't answer: timed out"):
+            client(endpoint_override=url, auth_type="none").check(0.2)
