@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -94,7 +95,8 @@ class Answer:
 @dataclass(frozen=True)
 class Transport:
     """Safe to use from many threads. ``monotonic`` gives seconds, ``pause`` waits for some. ``patience``: how many one
-    who takes no connections is tried again; ``timeout``: how many an answer may take, None: as long as the adapter's session lets it."""
+    who takes no connections is tried again; ``timeout``: how many an answer may take, None: as long as the adapter's session lets it. Once ``stopping`` is set
+    nobody is tried again."""
 
     adapter: Adapter
     seams: Seams = field(default_factory=Seams)
@@ -102,6 +104,7 @@ class Transport:
     pause: Callable[[float], None] = time.sleep
     patience: float = PATIENCE_SECONDS
     timeout: float | None = None
+    stopping: threading.Event = field(default_factory=threading.Event)
 
     @property
     def url(self) -> str:
@@ -147,7 +150,7 @@ class Transport:
                     **({} if self.timeout is None else {"timeout": self.timeout}),
                 )
             except (exceptions.ConnectFailure, exceptions.UnknownConnectionError) as error:
-                if self.monotonic() >= limit or not self.patience:
+                if self.monotonic() >= limit or not self.patience or self.stopping.is_set():
                     raise PlacementUnavailable(url=self.url, reason=_reason(error)) from error
                 logger.debug("Placement at %s: %s; asked again", self.url, _reason(error))
                 self.pause(PAUSE_SECONDS)

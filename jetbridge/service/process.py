@@ -98,6 +98,7 @@ class Process:
         self._undo = ExitStack()
         self._started = False
         self._database_open = False
+        self._ending = threading.Event()
 
     def start(self) -> str:
         """Serve; answers where (a URL, or the name of what serves). What fails stops what had been started, and nothing is held.
@@ -174,7 +175,8 @@ class Process:
     def _open_placement(self) -> None:
         """After the journeys, whose seams its requests cross."""
         endpoint = Endpoint(self.embedded.url, self.embedded.own_token) if self.embedded else None
-        self.placement = PlacementClient(Transport(placement_adapter(self.settings, endpoint), self.seams))
+        transport = Transport(placement_adapter(self.settings, endpoint), self.seams, stopping=self._ending)
+        self.placement = PlacementClient(transport)
 
     def _open_accelerators(self, port: int | None = None) -> None:
         """``port``: this process has the service there, unless the options name another. One file of options may be that of all processes:
@@ -308,6 +310,8 @@ class Process:
         self._cleaning.shutdown(cancel_futures=True)
 
     def _end(self, pool: ThreadPoolExecutor, name: str) -> None:
+        """After the bus: who works still was given its time."""
+        self._ending.set()
         if not ended_in_time(pool, LAST_SECONDS):
             self.left_behind = True
             logger.warning("Stopping while a %s still waits for another service: left as by a kill", name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import faulthandler
 import os
 import shutil
@@ -16,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 LENGTH = struct.Struct("!I")
 """Comes before the text that a child gets, and with it the three files that it gets."""
@@ -61,6 +63,14 @@ def be_command(
     """What a child does that stands for a program: ``command`` with the three ``files`` as its own, in that environment and folder. How it
     ends is told at the connection, in place of the code of an exit."""
     code = 1
+    exit_at_once = os._exit
+
+    def told(code: int) -> NoReturn:
+        with contextlib.suppress(OSError):  # who asked is gone
+            connection.sendall(LENGTH.pack(code))
+        exit_at_once(code)
+
+    os._exit = told
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     faulthandler.register(WHERE, file=2)  # to its stderr, as that will be
     try:
@@ -75,6 +85,7 @@ def be_command(
     except SystemExit as ending:
         code = ending.code if isinstance(ending.code, int) else 1
     finally:
+        os._exit = exit_at_once
         sys.stdout.flush()
         sys.stderr.flush()
         connection.sendall(LENGTH.pack(code))

@@ -163,3 +163,14 @@ def test_a_check_waits_for_one_that_hangs_no_longer_than_it_is_told() -> None:
         url = f"http://127.0.0.1:{hanging.getsockname()[1]}"
         with pytest.raises(PlacementUnavailable, match=f"Placement at {url} doesn't answer: timed out"):
             client(endpoint_override=url, auth_type="none").check(0.2)
+
+
+def test_who_stops_tries_nobody_again() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        adapter = placement_adapter(Settings(placement_endpoint_override=url, placement_auth_type="none"))
+        stopping = threading.Event()
+        transport = Transport(adapter, pause=lambda wait: stopping.set(), patience=600, stopping=stopping)
+        with pytest.raises(PlacementUnavailable, match="connection refused"):
+            PlacementClient(transport).provider_named("h1")
